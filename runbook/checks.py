@@ -1,0 +1,41 @@
+"""The two small answers every stage gives: a ``Check`` on one thing, a ``Verdict`` on the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Status = Literal["pass", "warn", "fail", "unknown", "skipped"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at: what was found, what was wanted, and what to do about it."""
+
+    name: str
+    status: Status
+    found: str
+    wanted: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The one line a stage ends with; ``ok`` decides the exit code (0 or 1)."""
+
+    ok: bool
+    text: str
+
+    def __str__(self) -> str:
+        return f"VERDICT {'ok' if self.ok else 'NO'}: {self.text}"
+
+
+def verdict_of(checks: Iterable[Check], what: str) -> Verdict:
+    """The verdict on ``checks``: negative when one failed; counts what warned or is unknown."""
+    checks = tuple(checks)
+    counts = {s: sum(c.status == s for c in checks) for s in ("fail", "warn", "unknown", "skipped")}
+    said = [f"{n} {status}" for status, n in counts.items() if n]
+    return Verdict(
+        counts["fail"] == 0, f"{what}: {len(checks)} checks" + (", " + ", ".join(said) if said else "")
+    )

@@ -1,0 +1,83 @@
+"""The protocol of an engine: how it is launched, when it is ready, what it says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from runbook.checks import Check
+from runbook.launch.spec import LaunchSpec
+from runbook.params import Configuration, Params
+
+
+@dataclass(frozen=True)
+class ServerInfo:
+    """What a running server says of itself, in one form for all engines and releases.
+
+    ``speculation``: algorithm in the engine's own word, ``none`` without one. ``settings``: what
+    else was resolved and matters for equality (draft sizes, topk, steps, slots, model path).
+    ``max_concurrency``: requests it runs at once, ``None`` where it does not say.
+    """
+
+    model_id: str
+    speculation: str
+    max_concurrency: int | None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Lifetime counters of a server; a cell is the difference of two readings (``-``).
+
+    ``None`` is "the server does not tell", never 0.
+    """
+
+    predicted: int | None = None  # output tokens
+    drafted: int | None = None  # tokens proposed by the draft
+    accepted: int | None = None  # of these, accepted
+    drafts: int | None = None  # times something was proposed
+
+    def __sub__(self, before: Counters) -> Counters:
+        def less(after: int | None, first: int | None) -> int | None:
+            return None if after is None or first is None else after - first
+
+        return Counters(
+            less(self.predicted, before.predicted),
+            less(self.drafted, before.drafted),
+            less(self.accepted, before.accepted),
+            less(self.drafts, before.drafts),
+        )
+
+
+class Engine(Protocol):
+    """What the stages ask of an engine. All waits are bounded; HTTP is to ``url`` alone."""
+
+    name: str
+
+    def prepare(self, params: Params, progress: Callable[[str], None]) -> None:
+        """One-off local work before a first launch (the rehearsal's model). Idempotent."""
+
+    def launch_spec(self, params: Params, configuration: Configuration) -> LaunchSpec:
+        """The whole launch of one configuration. Pure apart from resolving ``embedded:`` paths."""
+
+    def wait_ready(self, url: str, alive: Callable[[], bool], timeout_s: float) -> float:
+        """Wait for a streamed completion of two tokens or more; return the seconds it took.
+
+        Ends at once when ``alive()`` turns false. Raises ``ServerFailed``.
+        """
+
+    def info(self, url: str) -> ServerInfo:
+        """What the server says of itself now. Raises ``ServerFailed`` when it does not answer."""
+
+    def counters(self, url: str) -> Counters | None:
+        """Its counters now, ``None`` where it exposes none."""
+
+    def acceptance_length(self, cell: Counters) -> float | None:
+        """Output tokens per verify step of the target over a cell, ``None`` when not known."""
+
+    def check_configuration(self, info: ServerInfo, configuration: Configuration) -> list[Check]:
+        """Whether the server took what the configuration asked (speculation asked, none got: fail)."""
+
+    def check_cell(self, cell: Counters, configuration: Configuration) -> list[Check]:
+        """Whether the draft was really used over a cell."""

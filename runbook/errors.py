@@ -1,0 +1,103 @@
+"""The errors of the runbook: each says what was found, what was wanted, and what to do next.
+
+    RunbookError                    exit 70: a fault of ours, when nothing more precise fits
+    ├── BadInput                    exit 2: nothing was started, nothing was changed
+    │   ├── ParameterError          a value of a parameters file, of ``-p`` or of papermill
+    │   ├── RunBusy                 another process works in this run folder
+    │   └── NotHere                 this machine, or this run, lacks what the verb needs
+    ├── Negative                    exit 1: the work was done and the answer is no
+    │   ├── ServerFailed            a server did not start, or died
+    │   ├── NotChosen               no clear choice, or not the expected one
+    │   └── NotProved               a check or a proof failed
+    ├── HostFailed                  exit 1: a command on the host failed that had to succeed
+    └── Interrupted                 exit 130 or 143: Ctrl-C or SIGTERM
+"""
+
+from __future__ import annotations
+
+
+class RunbookWarning(UserWarning):
+    """Something the user should know that stops nothing."""
+
+
+class RunbookError(Exception):
+    """Base of all errors meant for people; ``exit_code`` is what the command line ends with."""
+
+    exit_code = 70
+
+    def __init__(self, found: str, wanted: str = "", do: str = "") -> None:
+        super().__init__(found, wanted, do)
+        self.found = found
+        self.wanted = wanted
+        self.do = do
+
+    def __str__(self) -> str:
+        parts = [self.found]
+        if self.wanted:
+            parts.append(f"wanted: {self.wanted}")
+        if self.do:
+            parts.append(f"next: {self.do}")
+        return "\n  ".join(parts)
+
+
+class BadInput(RunbookError):
+    """The input cannot be used; nothing was started and nothing was changed."""
+
+    exit_code = 2
+
+
+class ParameterError(BadInput):
+    """One parameter is wrong; names the file (or ``-p``, or papermill) and the dotted key."""
+
+    def __init__(
+        self, source: str, key: str, found: str, wanted: str, near: str | None = None
+    ) -> None:
+        hint = f"did you mean {near}?" if near else f"correct {key} in {source}"
+        where = f"{source}: {key}: " if key else f"{source}: "
+        super().__init__(f"{where}found {found}", wanted, hint)
+        self.source = source
+        self.key = key
+        self.near = near
+
+    def __reduce__(self) -> tuple[type, tuple[str, ...]]:
+        return RunbookError, (self.found, self.wanted, self.do)
+
+
+class RunBusy(BadInput):
+    """Another process works in this run folder."""
+
+
+class NotHere(BadInput):
+    """This machine, or this run, lacks what the verb needs."""
+
+
+class Negative(RunbookError):
+    """The work was done and the answer is no."""
+
+    exit_code = 1
+
+
+class ServerFailed(Negative):
+    """A server did not start, did not become ready, or died; ``do`` holds the end of its log."""
+
+
+class NotChosen(Negative):
+    """The figures give no clear choice, or another one than expected."""
+
+
+class NotProved(Negative):
+    """A check or a proof failed."""
+
+
+class HostFailed(RunbookError):
+    """A command on the host failed that had to succeed."""
+
+    exit_code = 1
+
+
+class Interrupted(RunbookError):
+    """Ctrl-C (130) or SIGTERM (143) ended the work."""
+
+    def __init__(self, signal_number: int, during: str) -> None:
+        super().__init__(f"interrupted during {during}", "", "continue with: runbook run --resume")
+        self.exit_code = 128 + signal_number

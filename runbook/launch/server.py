@@ -1,0 +1,53 @@
+"""What a started server looks like to those who measure it, however it was started."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+from runbook.launch.spec import LaunchSpec
+
+
+class RunningServer(ABC):
+    """One server life. A context manager: leaving it stops the server and all its children."""
+
+    spec: LaunchSpec
+
+    @property
+    @abstractmethod
+    def pid(self) -> int:
+        """The main process, as seen in the runner's PID namespace where that is possible."""
+
+    @abstractmethod
+    def alive(self) -> bool:
+        """Whether the main process still runs."""
+
+    @abstractmethod
+    def log_tail(self, lines: int = 20) -> str:
+        """The end of what the server printed."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """SIGTERM, wait, then end whatever is left of it. Safe to call twice."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class Launcher(ABC):
+    """A way to start servers: as a child process, or as a runtime unit of a host's systemd."""
+
+    kind: str
+
+    @abstractmethod
+    def start(self, spec: LaunchSpec, name: str, start_timeout_s: float, stop_timeout_s: float) -> RunningServer:
+        """Start ``spec`` and return at once when its process runs (readiness is the engine's).
+
+        ``name`` labels log and unit (like ``baseline-life3``). Raises ``ServerFailed``.
+        """

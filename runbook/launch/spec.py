@@ -1,0 +1,59 @@
+"""``LaunchSpec``: how a server is started, whole. The benchmark launch, the unit, the launch by
+hand and the command in the document are renderings of this one object."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+#: Variables that the service manager itself sets in every process it starts (systemd 252-257).
+#: Environments are compared without them; nothing else is ever left out.
+MANAGER_SETS = frozenset(
+    {
+        "CREDENTIALS_DIRECTORY",
+        "INVOCATION_ID",
+        "JOURNAL_STREAM",
+        "LANG",
+        "NOTIFY_SOCKET",
+        "SYSTEMD_EXEC_PID",
+        "SYSTEMD_NSS_DYNAMIC_BYPASS",
+    }
+)
+
+
+@dataclass(frozen=True)
+class LaunchSpec:
+    """One server launch.
+
+    ``argv``: the absolute interpreter first, one string an argument. ``env``: the whole
+    environment; nothing is inherited from a shell, a kernel or the manager. ``cwd``: absolute.
+    ``user``: a name, empty for root. ``nofile`` and ``memlock``: resource limits in files and
+    bytes, ``None`` for no limit (infinity). ``credentials``: name -> absolute path of a file that
+    the server finds as ``$CREDENTIALS_DIRECTORY/name``; the content is never part of the spec.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str
+    user: str = ""
+    nofile: int | None = 1048576
+    memlock: int | None = None
+    credentials: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def interpreter(self) -> str:
+        """The program that is executed: ``argv[0]``."""
+        return self.argv[0]
+
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) over every field: equal fingerprints are equal launches."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+    def shell_command(self) -> str:
+        """The launch by hand, to paste into a POSIX shell: ``cd``, ``env -i``, one argument a line."""
+        env = [f"{name}={shlex.quote(value)}" for name, value in sorted(self.env.items())]
+        words = ["env", "-i", *env, *(shlex.quote(word) for word in self.argv)]
+        return f"cd {shlex.quote(self.cwd)} && " + " \\\n  ".join(words)

@@ -1,0 +1,44 @@
+"""What a load is asked to do: a value that can be sent to a worker anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from runbook.load.records import Prompt, Record
+
+
+@dataclass(frozen=True)
+class LoadPlan:
+    """A closed loop: ``requests`` requests over ``concurrency`` streams, prompts taken in turn.
+
+    ``url``: base URL without ``/v1``. ``extra``: further fields of each request body.
+    """
+
+    url: str
+    model: str
+    prompts: tuple[Prompt, ...]
+    requests: int
+    concurrency: int
+    output_tokens: int
+    temperature: float = 0.0
+    seed: int = 1
+    request_timeout_s: float = 600.0
+    api_key_file: str | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """The records in order of their end, and what the client itself cost.
+
+    ``client_cpu_s``: user and system seconds of the worker during the load. ``loop_lag_ms``:
+    99th percentile of the event loop's lateness. ``max_in_flight``: greatest number at once.
+    """
+
+    records: tuple[Record, ...]
+    started_s: float
+    ended_s: float
+    client_cpu_s: float
+    loop_lag_ms: float
+    max_in_flight: int

@@ -1,0 +1,62 @@
+"""One request, one record. Absent is ``None``: a length is never taken from what was asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+ErrorKind = Literal[
+    "connect", "timeout", "status", "reset", "cut", "stream_error", "abort", "malformed", "too_large"
+]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt: ``messages`` as OpenAI's chat API takes them; ``kind`` as in workload.mix."""
+
+    id: str
+    kind: str
+    messages: tuple[dict[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One request as measured by the client. Times are seconds of one monotonic clock."""
+
+    prompt_id: str
+    scheduled_s: float
+    sent_s: float
+    first_byte_s: float | None = None
+    first_token_s: float | None = None  # first reasoning or content token, not an empty role delta
+    last_token_s: float | None = None
+    end_s: float | None = None
+    tokens_in: int | None = None  # from usage
+    tokens_out: int | None = None  # from usage
+    tokens_cached: int | None = None  # from usage
+    chunks: int = 0  # events that carried text
+    finish_reason: str | None = None
+    status: int | None = None  # HTTP
+    error: str | None = None
+    error_kind: ErrorKind | None = None
+    text: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the answer came whole."""
+        return self.error_kind is None
+
+    @property
+    def ttft_ms(self) -> float | None:
+        """Time from the scheduled start to the first token, milliseconds."""
+        if self.first_token_s is None:
+            return None
+        return (self.first_token_s - self.scheduled_s) * 1000
+
+    @property
+    def tpot_ms(self) -> float | None:
+        """Milliseconds per output token after the first; needs usage."""
+        if None in (self.first_token_s, self.last_token_s) or (self.tokens_out or 0) < 2:
+            return None
+        assert self.first_token_s is not None and self.last_token_s is not None
+        assert self.tokens_out is not None
+        return (self.last_token_s - self.first_token_s) * 1000 / (self.tokens_out - 1)

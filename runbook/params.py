@@ -1,0 +1,472 @@
+"""The typed parameters of one deployment and their strict loader.
+
+One YAML file a deployment. Files, papermill's injected values and ``-p KEY=VALUE`` all pass
+through ``load``/``from_values``, so that a wrong value is refused in one place, with the same
+words, before anything starts.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pydantic
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from runbook import strict_yaml
+from runbook.errors import BadInput, ParameterError
+
+BASELINE = "baseline"
+
+Level = Literal["fail", "warn", "off"]
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+UnitName = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9:_.\\-]*\.service$", max_length=255)
+]
+UserName = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")]
+EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+EnvValue = Annotated[str, StringConstraints(pattern=r"^[^\x00\n\r]*$")]
+Argument = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[^\x00\n]*$")]
+Port = Annotated[int, Field(ge=1, le=65535)]
+Concurrency = Annotated[int, Field(ge=1, le=4096)]
+Seconds = Annotated[float, Field(gt=0, le=86400)]
+Share = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+
+
+class Strict(BaseModel):
+    """No unknown keys, no coercion, immutable."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Host(Strict):
+    """Where the service will live."""
+
+    kind: Literal["local", "box", "ssh"] = Field("local", description="local, box or ssh")
+    address: str | None = Field(None, description="ssh: user@host as ssh(1) takes it")
+
+    @model_validator(mode="after")
+    def _address_belongs_to_ssh(self) -> Host:
+        if (self.kind == "ssh") != (self.address is not None):
+            raise ValueError("address is for kind: ssh, and ssh needs one")
+        return self
+
+
+class Stack(Strict):
+    """What verify_stack requires; ``checks`` sets a level for a check by its name."""
+
+    min_cores: Annotated[int, Field(ge=1)] = Field(1, description="processors the server may use")
+    min_memory_gib: Annotated[float, Field(ge=0)] = Field(0.0, description="memory available")
+    min_disk_gib: Annotated[float, Field(ge=0)] = Field(0.0, description="free at server.cwd")
+    min_shm_gib: Annotated[float, Field(ge=0)] = Field(0.0, description="free in /dev/shm")
+    gpus: Annotated[int, Field(ge=0)] = Field(0, description="GPUs expected; 0 for none")
+    gpu_name: str = Field("", description="text every GPU's name must hold")
+    engine_version: str = Field("", description="version range of the server, as in pip")
+    checks: dict[str, Level] = Field(default_factory=dict, description="check name: level")
+
+
+class ApiKey(Strict):
+    """Where the server's key comes from; the value itself is never a parameter."""
+
+    file: AbsolutePath = Field(description="a file, mode 0600, that holds the key alone")
+    allow_argv: bool = Field(False, description="accept that the key shows in the arguments")
+
+
+class Timeouts(Strict):
+    """How long to wait, in seconds."""
+
+    start_s: Seconds = Field(600.0, description="from start to the first completion")
+    stop_s: Seconds = Field(60.0, description="from SIGTERM to the end")
+    request_s: Seconds = Field(600.0, description="one request, whole")
+
+
+class Server(Strict):
+    """The server all configurations share."""
+
+    engine: Literal["llamacpp", "sglang"]
+    interpreter: AbsolutePath | Literal[""] = Field("", description="empty: the runbook's own")
+    cwd: AbsolutePath = Field("/", description="working directory of the server")
+    user: UserName | Literal[""] = Field("", description="empty: root")
+    address: str = Field("127.0.0.1", description="bind address")
+    port: Port
+    model: str = Field(min_length=1, description="path of the target, or embedded:NAME")
+    draft: str = Field("", description="path of the draft, empty for none")
+    args: list[Argument] = Field(default_factory=list, description="for all configurations")
+    env: dict[EnvName, EnvValue] = Field(default_factory=dict, description="for all configurations")
+    timeouts: Timeouts = Timeouts()  # type: ignore[call-arg]
+    api_key: ApiKey | None = None
+
+
+class Configuration(Strict):
+    """One of the things compared; ``args`` and ``env`` come after the server's."""
+
+    name: Name
+    label: str = ""
+    args: list[Argument] = Field(default_factory=list)
+    env: dict[EnvName, EnvValue] = Field(default_factory=dict)
+
+
+class Workload(Strict):
+    """What is asked of the server."""
+
+    prompts: str = Field("builtin", description="builtin, or a file beside the parameters")
+    mix: dict[Name, Share] = Field(
+        default_factory=lambda: {"edit": 1.0}, description="kind of prompt: weight"
+    )
+    output_tokens: Annotated[int, Field(ge=2, le=131072)] = 64
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
+    seed: Annotated[int, Field(ge=0)] = 1
+    ignore_eos: bool = False
+
+    @model_validator(mode="after")
+    def _mix_has_weight(self) -> Workload:
+        if sum(self.mix.values()) <= 0:
+            raise ValueError("the weights of mix must sum to more than 0")
+        return self
+
+
+class Benchmark(Strict):
+    """How it is measured. A cell sends ``max(requests, rounds * concurrency)`` requests."""
+
+    concurrencies: Annotated[list[Concurrency], Field(min_length=1)]
+    blocks: Annotated[int, Field(ge=1, le=100)] = 3
+    requests: Annotated[int, Field(ge=1, le=100000)] = Field(4, description="a cell, at least")
+    rounds: Annotated[int, Field(ge=1, le=1000)] = Field(2, description="requests a stream")
+    warmup: Annotated[int, Field(ge=0, le=1000)] = Field(1, description="requests a stream before")
+    seed: Annotated[int, Field(ge=0)] = Field(1, description="order of configurations in a block")
+    launch: Literal["unit", "process"] = "unit"
+
+    @model_validator(mode="after")
+    def _each_concurrency_once(self) -> Benchmark:
+        if len(set(self.concurrencies)) != len(self.concurrencies):
+            raise ValueError("a concurrency stands twice in concurrencies")
+        return self
+
+    def requests_at(self, concurrency: int) -> int:
+        """Measured requests of one cell."""
+        return max(self.requests, self.rounds * concurrency)
+
+
+class MixShare(Strict):
+    """A share of production time spent at one concurrency (and context)."""
+
+    concurrency: Concurrency
+    context_tokens: Annotated[int, Field(ge=0)] | None = None
+    share: Share
+
+
+class Limits(Strict):
+    """Hard limits; a configuration beyond one is out before figures are compared."""
+
+    max_regress: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(
+        default_factory=dict, description="concurrency: greatest loss against the baseline, 0.1 = 10 %"
+    )
+    ttft_p99_ms: Annotated[float, Field(gt=0)] | None = None
+    error_share: Annotated[float, Field(ge=0, le=1)] = 0.005
+
+
+class Override(Strict):
+    """An operator's decision against, or without, a measured one; the record shows it."""
+
+    choose: Name
+    reason: Annotated[str, Field(min_length=3)]
+    by: Annotated[str, Field(min_length=1)]
+
+
+class Choose(Strict):
+    """The rule of choice."""
+
+    mix: Annotated[list[MixShare], Field(min_length=1)]
+    margin: Annotated[float, Field(ge=0, lt=1)] = Field(0.02, description="0.02 = 2 %")
+    limits: Limits = Limits()
+    expected: Name | None = None
+    prefer: list[Name] = Field(default_factory=list, description="order inside a tie")
+    override: Override | None = None
+
+    @model_validator(mode="after")
+    def _mix_has_weight(self) -> Choose:
+        if sum(share.share for share in self.mix) <= 0:
+            raise ValueError("the shares of mix must sum to more than 0")
+        return self
+
+
+class Service(Strict):
+    """The unit that is installed."""
+
+    unit: UnitName
+    description: str = ""
+    nofile: Annotated[int, Field(ge=1024)] | None = Field(1048576, description="null: infinity")
+    memlock: Annotated[int, Field(ge=65536)] | None = Field(None, description="null: infinity")
+    start_timeout_s: Seconds | None = Field(None, description="null: three times the measured load")
+    restart_s: Seconds = 5.0
+    start_limit_burst: Annotated[int, Field(ge=1, le=100)] = 3
+    burst: Annotated[int, Field(ge=1, le=10000)] = Field(200, description="completions that prove it")
+    unproved: Literal["fail", "warn"] = Field("fail", description="what an unprovable proof does")
+
+
+class Record(Strict):
+    """Where the findings go on the target; relative paths start at ``server.cwd``."""
+
+    document: str | None = Field(None, description="production_v2.md on the target")
+    plan: str | None = Field(None, description="eagle-fast-verify.md on the target")
+
+
+class Params(Strict):
+    """One deployment."""
+
+    name: Name
+    host: Host = Host()  # type: ignore[call-arg]
+    stack: Stack = Stack()  # type: ignore[call-arg]
+    server: Server
+    configurations: Annotated[list[Configuration], Field(min_length=1)]
+    workload: Workload = Workload()  # type: ignore[call-arg]
+    benchmark: Benchmark
+    choose: Choose
+    service: Service
+    record: Record = Record()  # type: ignore[call-arg]
+
+    @model_validator(mode="after")
+    def _names_agree(self) -> Params:
+        names = [configuration.name for configuration in self.configurations]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two configurations are named {name}")
+        if BASELINE not in names:
+            raise ValueError(f"no configuration is named {BASELINE}: it is the reference")
+        override = [self.choose.override.choose] if self.choose.override else []
+        for name in [*self.choose.prefer, *override, *filter(None, [self.choose.expected])]:
+            if name not in names:
+                near = difflib.get_close_matches(name, names, 1)
+                hint = f", did you mean {near[0]}?" if near else ""
+                raise ValueError(f"choose names {name}, which is no configuration{hint}")
+        for share in self.choose.mix:
+            if share.concurrency not in self.benchmark.concurrencies:
+                raise ValueError(
+                    f"choose.mix weighs C={share.concurrency}, which benchmark.concurrencies lacks"
+                )
+        return self
+
+    def configuration(self, name: str) -> Configuration:
+        """The configuration of that name. Raises ``BadInput`` with the nearest name."""
+        names = [one.name for one in self.configurations]
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1) or names[:1]
+            raise BadInput(
+                f"no configuration is named {name}", "one of " + ", ".join(names), f"use {near[0]}"
+            )
+        return self.configurations[names.index(name)]
+
+    def identity(self) -> str:
+        """Hash of what makes two runs comparable: host, server, configurations, workload, benchmark."""
+        keys = ("host", "server", "configurations", "workload", "benchmark")
+        dumped = self.model_dump(mode="json", include=set(keys))
+        return hashlib.sha256(json.dumps(dumped, sort_keys=True).encode()).hexdigest()[:16]
+
+    def to_yaml(self) -> str:
+        """The effective parameters as YAML; ``load`` reads them back as an equal object."""
+        return strict_yaml.dump(self.model_dump(mode="json"))
+
+
+# --- from text to Params -------------------------------------------------------------------
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> Params:
+    """Load a parameters file; ``overrides`` are ``KEY=VALUE`` as ``-p`` takes them.
+
+    Raises ``ParameterError`` (exit 2) with file, key, found, wanted and the nearest known key.
+    """
+    values = strict_yaml.load(path)
+    if not isinstance(values, dict):
+        raise ParameterError(str(path), "", _show(values), "a mapping with the keys of Params")
+    for override in overrides:
+        _apply_override(values, override)
+    return from_values(values, str(path))
+
+
+def from_values(values: Mapping[str, Any], source: str) -> Params:
+    """Validate plain values, from whichever way they came; ``source`` names it in errors."""
+    try:
+        return Params.model_validate(_integers_to_floats(values, Params))
+    except pydantic.ValidationError as error:
+        raise _explain(error, source) from None
+
+
+def _integers_to_floats(value: Any, kind: Any) -> Any:
+    """Strict mode refuses ``1`` where ``1.0`` is meant; a whole number is a number."""
+    for option in _options(kind):
+        origin, arguments = typing.get_origin(option), typing.get_args(option)
+        if option is float and type(value) is int:
+            return float(value)
+        if isinstance(option, type) and issubclass(option, Strict) and isinstance(value, Mapping):
+            fields = option.model_fields
+            return {
+                key: _integers_to_floats(item, fields[key].annotation) if key in fields else item
+                for key, item in value.items()
+            }
+        if origin is list and isinstance(value, list):
+            return [_integers_to_floats(item, arguments[0]) for item in value]
+        if origin is dict and isinstance(value, Mapping):
+            return {key: _integers_to_floats(item, arguments[1]) for key, item in value.items()}
+    return value
+
+
+def _options(kind: Any) -> list[Any]:
+    """The alternatives of an annotation: unions taken apart, ``Annotated`` unwrapped."""
+    if typing.get_origin(kind) is Annotated:
+        return _options(typing.get_args(kind)[0])
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return [option for part in typing.get_args(kind) for option in _options(part)]
+    return [kind]
+
+
+# --- overrides: server.port=1, configurations[name=baseline].args=[...] --------------------
+
+_STEP = re.compile(r"([A-Za-z0-9_-]+)|\[(\d+)\]|\[name=([^\]]+)\]")
+
+
+def _steps(path: str, source: str) -> list[str | int | tuple[str]]:
+    """``a.b[0].c[name=x]`` as keys, positions and ``(name,)``."""
+    steps: list[str | int | tuple[str]] = []
+    at = 0
+    while at < len(path):
+        if path[at] == "." and at:
+            at += 1
+        match = _STEP.match(path, at)
+        if not match:
+            raise ParameterError(source, path, "no dotted path", "like server.port or mix[0].share")
+        key, position, name = match.groups()
+        steps.append(key if key is not None else int(position) if position is not None else (name,))
+        at = match.end()
+    return steps
+
+
+def _apply_override(values: dict[str, Any], override: str) -> None:
+    """Set one ``KEY=VALUE`` inside ``values``; an unknown key is left for validation to name."""
+    source = f"-p {override}"
+    match = re.match(r"((?:\[[^\]]*\]|[^=\[])+)=(.*)$", override, re.DOTALL)
+    if not match:
+        raise ParameterError(source, "", "no KEY=VALUE", "like -p server.port=18080")
+    path, text = match.groups()
+    steps = _steps(path, source)
+    place: Any = values
+    kind: Any = Params
+    for depth, step in enumerate(steps):
+        kind = _kind_below(kind, step)
+        if depth < len(steps) - 1:
+            place = _descend(place, step, path, source)
+    value = text if _is_text(kind) else strict_yaml.parse(text, source)
+    last = steps[-1]
+    if isinstance(last, str) and isinstance(place, dict):
+        place[last] = value
+    elif isinstance(place, list):
+        place[_position(place, last, path, source)] = value
+    else:
+        raise ParameterError(source, path, _show(place), "a list or mapping to set a value in")
+
+
+def _descend(place: Any, step: str | int | tuple[str], path: str, source: str) -> Any:
+    if isinstance(step, str) and isinstance(place, dict):
+        if place.get(step) is None:
+            place[step] = {}
+        return place[step]
+    if isinstance(place, list):
+        return place[_position(place, step, path, source)]
+    raise ParameterError(source, path, _show(place), "a list or mapping to go into")
+
+
+def _position(place: list[Any], step: str | int | tuple[str], path: str, source: str) -> int:
+    names = [item.get("name") if isinstance(item, dict) else None for item in place]
+    if isinstance(step, tuple) and step[0] in names:
+        return names.index(step[0])
+    if isinstance(step, int) and step < len(place):
+        return step
+    known = ", ".join(str(name) for name in names if name) or f"{len(place)} items"
+    raise ParameterError(source, path, "no such item in the list", f"one of: {known}")
+
+
+def _kind_below(kind: Any, step: str | int | tuple[str]) -> Any:
+    """The annotation one step below ``kind``; ``None`` where the model does not know it."""
+    for option in _options(kind):
+        origin, arguments = typing.get_origin(option), typing.get_args(option)
+        if isinstance(step, str):
+            if isinstance(option, type) and issubclass(option, Strict):
+                field = option.model_fields.get(step)
+                return field.annotation if field else None
+            if origin is dict:
+                return arguments[1]
+        elif origin is list:
+            return arguments[0]
+    return None
+
+
+def _is_text(kind: Any) -> bool:
+    """Whether a value of this annotation is text, so that ``-p`` takes it to the letter."""
+    options = [option for option in _options(kind) if option is not type(None)]
+    return bool(options) and all(
+        option is str
+        or (
+            typing.get_origin(option) is Literal
+            and all(isinstance(value, str) for value in typing.get_args(option))
+        )
+        for option in options
+    )
+
+
+# --- errors for people ---------------------------------------------------------------------
+
+
+def _explain(error: pydantic.ValidationError, source: str) -> ParameterError:
+    """The first fault of a ``ValidationError`` in our words, the others listed behind it."""
+    faults = [_fault(dict(detail), source) for detail in error.errors(include_url=False)]
+    first, *others = sorted(faults, key=lambda fault: fault.near is None)
+    if others:
+        first.do += "".join(f"\n  also: {other.found}; wanted: {other.wanted}" for other in others)
+    return first
+
+
+def _fault(detail: dict[str, Any], source: str) -> ParameterError:
+    location: tuple[str | int, ...] = tuple(
+        part for part in detail["loc"] if isinstance(part, int) or not part.startswith(("constrained", "literal["))
+    )
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)[1:]
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind == "extra_forbidden":
+        known = _known_keys(location[:-1])
+        near = difflib.get_close_matches(str(location[-1]), known, 1)
+        return ParameterError(
+            source, key, "an unknown key", "one of " + ", ".join(known), near[0] if near else None
+        )
+    if kind == "missing":
+        return ParameterError(source, key, "nothing", "a value: this key is required")
+    if kind == "value_error":
+        return ParameterError(source, key, str(context["error"]), "parameters that agree")
+    wanted = str(detail["msg"]).removeprefix("Input should be ")
+    if kind == "string_pattern_mismatch":
+        wanted = f"text of the form {context['pattern']}"
+    elif kind == "string_type":
+        wanted = "text (put it in quotes)"
+    return ParameterError(source, key, _show(detail.get("input")), wanted)
+
+
+def _known_keys(location: Iterable[str | int]) -> list[str]:
+    kind: Any = Params
+    for step in location:
+        kind = _kind_below(kind, step)
+    for option in _options(kind):
+        if isinstance(option, type) and issubclass(option, Strict):
+            return sorted(option.model_fields)
+    return []
+
+
+def _show(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    text = text if len(text) <= 60 else text[:57] + "..."
+    return f"{text} ({type(value).__name__})" if value is not None else "nothing"
