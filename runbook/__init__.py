@@ -1,0 +1,1 @@
+"""From benchmarked LLM serving configurations to a proved systemd service."""

@@ -37,5 +37,6 @@ def verdict_of(checks: Iterable[Check], what: str) -> Verdict:
     counts = {s: sum(c.status == s for c in checks) for s in ("fail", "warn", "unknown", "skipped")}
     said = [f"{n} {status}" for status, n in counts.items() if n]
     return Verdict(
-        counts["fail"] == 0, f"{what}: {len(checks)} checks" + (", " + ", ".join(said) if said else "")
+        counts["fail"] == 0,
+        f"{what}: {len(checks)} checks" + (", " + ", ".join(said) if said else ""),
     )

@@ -1,16 +1,16 @@
 """The errors of the runbook: each says what was found, what was wanted, and what to do next.
 
-    RunbookError                    exit 70: a fault of ours, when nothing more precise fits
-    ├── BadInput                    exit 2: nothing was started, nothing was changed
-    │   ├── ParameterError          a value of a parameters file, of ``-p`` or of papermill
-    │   ├── RunBusy                 another process works in this run folder
-    │   └── NotHere                 this machine, or this run, lacks what the verb needs
-    ├── Negative                    exit 1: the work was done and the answer is no
-    │   ├── ServerFailed            a server did not start, or died
-    │   ├── NotChosen               no clear choice, or not the expected one
-    │   └── NotProved               a check or a proof failed
-    ├── HostFailed                  exit 1: a command on the host failed that had to succeed
-    └── Interrupted                 exit 130 or 143: Ctrl-C or SIGTERM
+RunbookError                    exit 70: a fault of ours, when nothing more precise fits
+├── BadInput                    exit 2: nothing was started, nothing was changed
+│   ├── ParameterError          a value of a parameters file, of ``-p`` or of papermill
+│   ├── RunBusy                 another process works in this run folder
+│   └── NotHere                 this machine, or this run, lacks what the verb needs
+├── Negative                    exit 1: the work was done and the answer is no
+│   ├── ServerFailed            a server did not start, or died
+│   ├── NotChosen               no clear choice, or not the expected one
+│   └── NotProved               a check or a proof failed
+├── HostFailed                  exit 1: a command on the host failed that had to succeed
+└── Interrupted                 exit 130 or 143: Ctrl-C or SIGTERM
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class Server(Strict):
     draft: str = Field("", description="path of the draft, empty for none")
     args: list[Argument] = Field(default_factory=list, description="for all configurations")
     env: dict[EnvName, EnvValue] = Field(default_factory=dict, description="for all configurations")
-    timeouts: Timeouts = Timeouts()  # type: ignore[call-arg]
+    timeouts: Timeouts = Timeouts()
     api_key: ApiKey | None = None
 
 
@@ -167,7 +167,8 @@ class Limits(Strict):
     """Hard limits; a configuration beyond one is out before figures are compared."""
 
     max_regress: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(
-        default_factory=dict, description="concurrency: greatest loss against the baseline, 0.1 = 10 %"
+        default_factory=dict,
+        description="concurrency: greatest loss against the baseline, 0.1 = 10 %",
     )
     ttft_p99_ms: Annotated[float, Field(gt=0)] | None = None
     error_share: Annotated[float, Field(ge=0, le=1)] = 0.005
@@ -208,7 +209,9 @@ class Service(Strict):
     start_timeout_s: Seconds | None = Field(None, description="null: three times the measured load")
     restart_s: Seconds = 5.0
     start_limit_burst: Annotated[int, Field(ge=1, le=100)] = 3
-    burst: Annotated[int, Field(ge=1, le=10000)] = Field(200, description="completions that prove it")
+    burst: Annotated[int, Field(ge=1, le=10000)] = Field(
+        200, description="completions that prove it"
+    )
     unproved: Literal["fail", "warn"] = Field("fail", description="what an unprovable proof does")
 
 
@@ -223,15 +226,15 @@ class Params(Strict):
     """One deployment."""
 
     name: Name
-    host: Host = Host()  # type: ignore[call-arg]
-    stack: Stack = Stack()  # type: ignore[call-arg]
+    host: Host = Host()
+    stack: Stack = Stack()
     server: Server
     configurations: Annotated[list[Configuration], Field(min_length=1)]
-    workload: Workload = Workload()  # type: ignore[call-arg]
+    workload: Workload = Workload()
     benchmark: Benchmark
     choose: Choose
     service: Service
-    record: Record = Record()  # type: ignore[call-arg]
+    record: Record = Record()
 
     @model_validator(mode="after")
     def _names_agree(self) -> Params:
@@ -265,7 +268,7 @@ class Params(Strict):
         return self.configurations[names.index(name)]
 
     def identity(self) -> str:
-        """Hash of what makes two runs comparable: host, server, configurations, workload, benchmark."""
+        """Hash of what makes two runs comparable (all but stack, choose, service, record)."""
         keys = ("host", "server", "configurations", "workload", "benchmark")
         dumped = self.model_dump(mode="json", include=set(keys))
         return hashlib.sha256(json.dumps(dumped, sort_keys=True).encode()).hexdigest()[:16]
@@ -434,7 +437,9 @@ def _explain(error: pydantic.ValidationError, source: str) -> ParameterError:
 
 def _fault(detail: dict[str, Any], source: str) -> ParameterError:
     location: tuple[str | int, ...] = tuple(
-        part for part in detail["loc"] if isinstance(part, int) or not part.startswith(("constrained", "literal["))
+        part
+        for part in detail["loc"]
+        if isinstance(part, int) or not part.startswith(("constrained", "literal["))
     )
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)[1:]
     kind, context = detail["type"], detail.get("ctx", {})

@@ -60,12 +60,16 @@ def _build(loader: _Loader, node: yaml.Node, path: str, source: str, depth: int)
         found: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag.endswith(":merge"):
-                raise ParameterError(source, path, "a key that is no plain text", "text keys, no <<")
+                raise ParameterError(
+                    source, path, "a key that is no plain text", "text keys, no <<"
+                )
             key = str(key_node.value)
             where = _join(path, key)
             if key in found:
                 line = key_node.start_mark.line + 1
-                raise ParameterError(source, where, f"a second time in line {line}", "each key once")
+                raise ParameterError(
+                    source, where, f"a second time in line {line}", "each key once"
+                )
             found[key] = _build(loader, value_node, where, source, depth + 1)
         return found
     if isinstance(node, yaml.SequenceNode):
@@ -76,7 +80,10 @@ def _build(loader: _Loader, node: yaml.Node, path: str, source: str, depth: int)
     plain = getattr(node, "style", None) is None
     if plain and _LEADING_ZERO.match(str(node.value)):
         raise ParameterError(
-            source, path, f"{node.value}, a number with leading zeros", f'"{node.value}" in quotes, or no zeros'
+            source,
+            path,
+            f"{node.value}, a number with leading zeros",
+            f'"{node.value}" in quotes, or no zeros',
         )
     if not node.tag.startswith("tag:yaml.org,2002:"):
         raise ParameterError(source, path, f"the tag {node.tag}", "plain YAML without tags")
@@ -96,7 +103,9 @@ def parse(text: str, source: str) -> Any:
         node = loader.get_single_node()
         return None if node is None else _build(loader, node, "", source, 0)
     except RecursionError:
-        raise ParameterError(source, "", f"nesting deeper than {MAX_DEPTH}", "a flat file") from None
+        raise ParameterError(
+            source, "", f"nesting deeper than {MAX_DEPTH}", "a flat file"
+        ) from None
     except (yaml.YAMLError, ValueError) as error:
         first = " ".join(str(error).split())
         raise ParameterError(source, "", f"no valid YAML ({first})", "a YAML mapping") from None
@@ -114,7 +123,9 @@ def load(path: Path) -> Any:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
-        raise ParameterError(str(path), "", "bytes that are no UTF-8", "a UTF-8 text file") from None
+        raise ParameterError(
+            str(path), "", "bytes that are no UTF-8", "a UTF-8 text file"
+        ) from None
     return parse(text, str(path))
 
 

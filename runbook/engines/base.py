@@ -77,7 +77,7 @@ class Engine(Protocol):
         """Output tokens per verify step of the target over a cell, ``None`` when not known."""
 
     def check_configuration(self, info: ServerInfo, configuration: Configuration) -> list[Check]:
-        """Whether the server took what the configuration asked (speculation asked, none got: fail)."""
+        """Whether the server took what was asked (speculation asked, none got: fail)."""
 
     def check_cell(self, cell: Counters, configuration: Configuration) -> list[Check]:
         """Whether the draft was really used over a cell."""

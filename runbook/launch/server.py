@@ -35,7 +35,10 @@ class RunningServer(ABC):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
 
@@ -46,7 +49,9 @@ class Launcher(ABC):
     kind: str
 
     @abstractmethod
-    def start(self, spec: LaunchSpec, name: str, start_timeout_s: float, stop_timeout_s: float) -> RunningServer:
+    def start(
+        self, spec: LaunchSpec, name: str, start_timeout_s: float, stop_timeout_s: float
+    ) -> RunningServer:
         """Start ``spec`` and return at once when its process runs (readiness is the engine's).
 
         ``name`` labels log and unit (like ``baseline-life3``). Raises ``ServerFailed``.

@@ -53,7 +53,7 @@ class LaunchSpec:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
     def shell_command(self) -> str:
-        """The launch by hand, to paste into a POSIX shell: ``cd``, ``env -i``, one argument a line."""
+        """The launch by hand, to paste into a POSIX shell: ``cd``, ``env -i``, one word a line."""
         env = [f"{name}={shlex.quote(value)}" for name, value in sorted(self.env.items())]
         words = ["env", "-i", *env, *(shlex.quote(word) for word in self.argv)]
         return f"cd {shlex.quote(self.cwd)} && " + " \\\n  ".join(words)

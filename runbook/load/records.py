@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 ErrorKind = Literal[
-    "connect", "timeout", "status", "reset", "cut", "stream_error", "abort", "malformed", "too_large"
+    "connect",
+    "timeout",
+    "status",
+    "reset",
+    "cut",
+    "stream_error",
+    "abort",
+    "malformed",
+    "too_large",
 ]
 
 

@@ -1,0 +1,244 @@
+"""The run folder and its to-do list: the whole story of a run, readable without the machine."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from runbook import atomic, params
+from runbook.errors import BadInput, NotHere, RunBusy
+from runbook.params import Params
+
+#: The to-do list, in the order of the work, and the stage (notebook) that does each step.
+STEPS = {
+    "verify_stack": "verify_stack",
+    "benchmark": "benchmark",
+    "choose": "choose",
+    "draft": "choose",
+    "install_service": "install_service",
+    "boot": "install_service",
+    "publish": "publish",
+    "plan_document": "publish",
+}
+STAGES = tuple(dict.fromkeys(STEPS.values()))
+
+StepStatus = Literal["pending", "in_progress", "completed", "failed", "skipped", "interrupted"]
+
+#: Set by the runner for its kernels: they work under its lock and end when it ends.
+RUNNER_PID = "RUNBOOK_RUNNER_PID"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of the to-do list; ``exit_code`` is what a failed step ends the run with."""
+
+    name: str
+    status: StepStatus = "pending"
+    started: str | None = None
+    ended: str | None = None
+    reason: str = ""
+    exit_code: int = 0
+    owner: str = ""
+
+
+def clone_root() -> Path | None:
+    """The clone this package is run from (it holds notebooks and params), ``None`` for a wheel."""
+    root = Path(__file__).resolve().parent.parent
+    return root if (root / "notebooks").is_dir() and (root / "params").is_dir() else None
+
+
+def outputs_root() -> Path:
+    """Where new run folders go: ``outputs/`` of the clone, else of the current directory."""
+    return (clone_root() or Path.cwd()) / "outputs"
+
+
+def now() -> str:
+    """UTC, to the second, as ISO 8601."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def process_mark(pid: int) -> str:
+    """A mark that only this life of this process has: pid, start time and boot; empty when gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except (OSError, IndexError):
+        return ""
+    return "" if fields[0] in "ZX" else f"{pid}:{fields[19]}:{boot}"
+
+
+class Run:
+    """One run folder. Reading needs no lock; work is done under ``locked``."""
+
+    def __init__(self, path: Path, parameters: Params) -> None:
+        self.path = path
+        self.params = parameters
+
+    # --- making and finding runs
+
+    @classmethod
+    def create(cls, parameters: Params, path: Path | None = None) -> Run:
+        """A new run folder with parameters and to-do list. Raises ``BadInput`` when it exists."""
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        path = path or outputs_root() / f"{parameters.name}-{stamp}"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+                raise BadInput(
+                    f"{path} exists already",
+                    "a new folder for a new run",
+                    f"continue it with --resume --out '{path}', or name another",
+                )
+            path.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"{path}: {error.strerror}", "a folder that can be written") from None
+        run = cls(path, parameters)
+        run.write("params.yaml", parameters.to_yaml())
+        run._store([Step(name) for name in STEPS], created=now())
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> Run:
+        """An existing run folder. Raises ``BadInput`` when it is none."""
+        if not (path / "run.json").is_file() or not (path / "params.yaml").is_file():
+            raise BadInput(
+                f"{path} is no run folder", "a folder with run.json and params.yaml", "see outputs/"
+            )
+        return cls(path, params.load(path / "params.yaml"))
+
+    @classmethod
+    def newest(cls, parameters: Params, unfinished: bool = False) -> Run:
+        """The newest run of these parameters (same name and identity). Raises ``NotHere``."""
+        for path in sorted(outputs_root().glob(f"{parameters.name}-*Z*"), reverse=True):
+            try:
+                run = cls.open(path)
+            except BadInput:
+                continue
+            same = run.params.identity() == parameters.identity()
+            if same and not (unfinished and run.finished):
+                return run
+        kind = "unfinished run" if unfinished else "run"
+        raise NotHere(
+            f"no {kind} of these parameters ({parameters.name}, {parameters.identity()}) "
+            f"in {outputs_root()}",
+            "a run that has been started with them",
+            "runbook run PARAMS",
+        )
+
+    # --- artefacts
+
+    def write(self, name: str, data: str | bytes) -> Path:
+        """Write an artefact atomically, readable by its owner only; returns its path."""
+        path = self.path / name
+        atomic.write(path, data)
+        return path
+
+    def write_json(self, name: str, value: Any) -> Path:
+        """Write a JSON artefact atomically."""
+        text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+        return self.write(name, text + "\n")
+
+    def read_json(self, name: str) -> Any | None:
+        """Read a JSON artefact; ``None`` when absent. Raises ``BadInput`` when it is damaged."""
+        path = self.path / name
+        try:
+            return json.loads(path.read_text())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise BadInput(
+                f"{path} cannot be read: {error}", "JSON as the runbook wrote it"
+            ) from None
+
+    # --- the to-do list
+
+    def todo(self) -> list[Step]:
+        """The steps as they stand; an ``in_progress`` whose owner is dead reads ``interrupted``."""
+        stored = self.read_json("run.json") or {}
+        try:
+            steps = [Step(**step) for step in stored["steps"]]
+        except (TypeError, KeyError):
+            raise BadInput(
+                f"{self.path}/run.json is no to-do list", "run.json as written"
+            ) from None
+        return [
+            replace(step, status="interrupted", reason="its process is gone")
+            if step.status == "in_progress" and process_mark(_pid(step.owner)) != step.owner
+            else step
+            for step in steps
+        ]
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return all(step.status in ("completed", "skipped") for step in self.todo())
+
+    def step(self, name: str) -> Step:
+        """One step of the to-do list."""
+        return next(step for step in self.todo() if step.name == name)
+
+    def begin(self, name: str) -> None:
+        """Mark a step ``in_progress``, owned by this process."""
+        self._change(name, status="in_progress", started=now(), ended=None, reason="", exit_code=0)
+
+    def finish(self, name: str, status: StepStatus, reason: str = "", exit_code: int = 0) -> None:
+        """Mark the end of a step: ``completed``, ``failed`` or ``skipped``, with the reason."""
+        self._change(name, status=status, ended=now(), reason=reason, exit_code=exit_code)
+
+    def reset(self, names: list[str]) -> None:
+        """Put steps back to ``pending``, as a re-run of their stage does."""
+        for name in names:
+            self._change(name, status="pending", started=None, ended=None, reason="", exit_code=0)
+
+    def _change(self, name: str, **change: Any) -> None:
+        owner = process_mark(os.getpid()) if change["status"] == "in_progress" else ""
+        steps = [
+            replace(step, **change, owner=owner) if step.name == name else step
+            for step in self.todo()
+        ]
+        self._store(steps)
+
+    def _store(self, steps: list[Step], **more: Any) -> None:
+        stored = self.read_json("run.json") or {
+            "name": self.params.name,
+            "identity": self.params.identity(),
+        }
+        self.write_json("run.json", {**stored, **more, "steps": [asdict(step) for step in steps]})
+
+    # --- one worker at a time
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run for this process. Raises ``RunBusy`` naming the holder.
+
+        Inside a kernel that the runner started, the runner's lock is enough.
+        """
+        lock = (self.path / "run.lock").open("a+")
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                holder = lock.read().strip() or "unknown"
+                if holder == os.environ.get(RUNNER_PID):
+                    yield
+                    return
+                raise RunBusy(
+                    f"process {holder} works in {self.path}", "one at a time", "wait, or stop it"
+                ) from None
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            yield
+
+
+def _pid(owner: str) -> int:
+    head = owner.partition(":")[0]
+    return int(head) if head.isdigit() else 0
