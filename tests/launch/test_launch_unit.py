@@ -1,0 +1,84 @@
+import dataclasses
+
+import pytest
+
+from runbook.errors import BadInput
+from runbook.launch.spec import LaunchSpec
+from runbook.launch.unit import UnitSettings, is_managed, is_untouched, render_unit
+
+SPEC = LaunchSpec(("/usr/bin/python3", "-m", "x"), {"PATH": "/usr/bin", "A": "b c"}, "/srv/a b")
+SETTINGS = UnitSettings("A server", 600, 60, restart_s=5, wanted_by="multi-user.target")
+
+
+def lines(spec=SPEC, **settings):
+    return render_unit(spec, dataclasses.replace(SETTINGS, **settings)).splitlines()
+
+
+def test_the_whole_environment_stands_in_the_unit_and_nothing_comes_from_the_manager():
+    text = lines()
+    assert [line for line in text if line.startswith("Environment=")] == [
+        'Environment="A=b c"',
+        'Environment="PATH=/usr/bin"',
+    ]
+    assert "UnsetEnvironment=HOME LANG LOGNAME SHELL USER" in text
+
+
+def test_a_name_that_the_spec_holds_is_not_taken_out_again():
+    spec = dataclasses.replace(SPEC, env={name: "x" for name in "HOME LANG PATH USER".split()})
+    assert "UnsetEnvironment=LOGNAME SHELL" in lines(spec)
+
+
+def test_the_start_limit_holds_even_when_each_start_takes_all_its_time():
+    settings = dataclasses.replace(SETTINGS, start_limit_burst=4)
+    assert settings.start_limit_interval_s > 4 * (600 + 60 + 5)
+    assert f"StartLimitIntervalSec={settings.start_limit_interval_s:.0f}s" in lines(
+        start_limit_burst=4
+    )
+
+
+def test_a_runtime_unit_neither_restarts_nor_starts_at_boot():
+    text = lines(restart_s=None, wanted_by=None)
+    assert "Restart=no" in text
+    assert "[Install]" not in text
+    assert not [line for line in text if line.startswith("StartLimit")]
+
+
+def test_no_limit_is_infinity_and_figures_stay():
+    spec = dataclasses.replace(SPEC, nofile=None, memlock=65536, user="llm")
+    text = lines(spec)
+    assert {"LimitNOFILE=infinity", "LimitMEMLOCK=65536", "User=llm"} <= set(text)
+
+
+def test_a_secret_is_a_credential_and_only_its_path_is_written():
+    spec = dataclasses.replace(SPEC, credentials={"api_key": "/etc/llm/100%"})
+    assert "LoadCredential=api_key:/etc/llm/100%%" in lines(spec)
+    with pytest.raises(BadInput):
+        lines(dataclasses.replace(SPEC, credentials={"api:key": "/etc/key"}))
+
+
+def test_mounts_gate_and_driver():
+    text = lines(mounts=('/mod "els"',), gate=("/usr/bin/python3", "/g.py"), gpu_driver=True)
+    assert 'RequiresMountsFor="/mod \\"els\\""' in text
+    assert "ExecStartPost=/usr/bin/python3 /g.py" in text
+    assert "ExecStartPre=+-/usr/bin/nvidia-modprobe -u -c=0" in text
+
+
+@pytest.mark.parametrize("cwd", ["relative", "/a ", "/a\nExecStartPre=/bin/x", "/a\\"])
+def test_a_directory_that_would_change_the_unit_is_refused(cwd):
+    with pytest.raises(BadInput):
+        lines(dataclasses.replace(SPEC, cwd=cwd))
+
+
+def test_a_description_stays_one_line_without_specifiers():
+    assert "Description=50%% of a thing" in lines(description="50% of\na thing\\")
+
+
+def test_the_header_tells_ours_from_foreign_and_from_changed():
+    text = render_unit(SPEC, SETTINGS)
+    assert is_managed(text)
+    assert is_untouched(text)
+    edited = text.replace("Restart=always", "Restart=no")
+    assert is_managed(edited)
+    assert not is_untouched(edited)
+    assert not is_managed("[Service]\nExecStart=/bin/true\n")
+    assert not is_managed("")
