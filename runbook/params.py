@@ -365,7 +365,8 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
         kind = _kind_below(kind, step)
         if depth < len(steps) - 1:
             place = _descend(place, step, path, source)
-    value = text if _is_text(kind) else strict_yaml.parse(text, source)
+    literal = _is_text(kind) and not (text == "null" and type(None) in _options(kind))
+    value = text if literal else strict_yaml.parse(text, source)
     last = steps[-1]
     if isinstance(last, str) and isinstance(place, dict):
         place[last] = value

@@ -17,6 +17,7 @@ from runbook.errors import ParameterError
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 20
 
+_PLAIN_TAGS = frozenset({"map", "seq", "str", "int", "float", "bool", "null"})
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+$")
 
 
@@ -56,6 +57,8 @@ def _build(loader: _Loader, node: yaml.Node, path: str, source: str, depth: int)
     """Turn ``node`` into plain Python, naming the dotted key in every refusal."""
     if depth > MAX_DEPTH:
         raise ParameterError(source, path, f"nesting deeper than {MAX_DEPTH}", "a flat file")
+    if node.tag.removeprefix("tag:yaml.org,2002:") not in _PLAIN_TAGS:
+        raise ParameterError(source, path, f"the tag {node.tag}", "plain YAML without tags")
     if isinstance(node, yaml.MappingNode):
         found: dict[str, Any] = {}
         for key_node, value_node in node.value:
@@ -85,8 +88,6 @@ def _build(loader: _Loader, node: yaml.Node, path: str, source: str, depth: int)
             f"{node.value}, a number with leading zeros",
             f'"{node.value}" in quotes, or no zeros',
         )
-    if not node.tag.startswith("tag:yaml.org,2002:"):
-        raise ParameterError(source, path, f"the tag {node.tag}", "plain YAML without tags")
     return loader.construct_object(node, deep=True)
 
 

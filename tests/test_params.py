@@ -1,0 +1,187 @@
+"""One typed, strict loader: every refusal names file, key, found, wanted and the nearest key."""
+
+import copy
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook import params, strict_yaml
+from runbook.errors import BadInput, ParameterError
+
+FILES = sorted((Path(__file__).parent.parent / "params").glob("*.yaml"))
+MINIMAL = {
+    "name": "mini",
+    "server": {"engine": "llamacpp", "port": 18080, "model": "/m.gguf"},
+    "configurations": [{"name": "baseline"}, {"name": "lean", "args": ["--spec"]}],
+    "benchmark": {"concurrencies": [1, 8]},
+    "choose": {"mix": [{"concurrency": 1, "share": 1}]},
+    "service": {"unit": "mini.service"},
+}
+
+
+@pytest.fixture
+def minimal(tmp_path):
+    path = tmp_path / "mini.yaml"
+    path.write_text(strict_yaml.dump(MINIMAL))
+    return path
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_every_shipped_file_loads_and_reads_back(path):
+    loaded = params.load(path)
+    assert params.from_values(strict_yaml.parse(loaded.to_yaml(), "x"), "x") == loaded
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "found", "wanted", "near"),
+    [
+        ("server.prot=1", "server.prot", "unknown key", "port", "port"),
+        ("benchmark.concurrancies=[1]", "benchmark.concurrancies", "unknown", "", "concurrencies"),
+        ("banchmark={}", "banchmark", "unknown key", "", "benchmark"),
+        ('workload.ignore_eos="false"', "workload.ignore_eos", '"false" (str)', "boolean", None),
+        ("server.port=0", "server.port", "0", "greater", None),
+        ("server.port=65536", "server.port", "65536", "65535", None),
+        ("server.port=007", "server.port", "007", "leading zeros", None),
+        ("server.port=18080.5", "server.port", "18080.5", "integer", None),
+        ("server.port='18080'", "server.port", '"18080"', "integer", None),
+        ("benchmark.concurrencies=[0]", "benchmark.concurrencies[0]", "0", "greater", None),
+        ("benchmark.concurrencies=[1,5000]", "benchmark.concurrencies[1]", "5000", "4096", None),
+        ("benchmark.concurrencies=[1,1]", "benchmark", "twice", "", None),
+        ("service.unit=foo", "service.unit", '"foo"', "service", None),
+        ("service.unit=a b.service", "service.unit", "a b", "form", None),
+        ("service.unit=../x.service", "service.unit", "../x", "form", None),
+        ("service.unit=-x.service", "service.unit", "-x", "form", None),
+        ("choose.mix[0].share=-1", "choose.mix[0].share", "-1", "greater", None),
+        ("choose.mix[0].share=0", "choose", "sum to more than 0", "", None),
+        ("choose.mix[0].share=.inf", "choose.mix[0].share", "", "finite", None),
+        ("choose.mix[0].concurrency=4", "", "C=4", "", None),
+        ("choose.expected=laen", "", "did you mean lean", "", None),
+        ("choose.prefer=[nobody]", "", "nobody", "", None),
+        ("workload.mix={edit: 0}", "workload", "sum to more than 0", "", None),
+        ("configurations[1].name=baseline", "", "two configurations are named baseline", "", None),
+        ("configurations[name=baseline].name=base", "", "no configuration is named", "", None),
+        ("configurations[name=laen].args=[]", "", "no such item", "baseline, lean", None),
+        ("configurations[7].args=[]", "", "no such item", "baseline, lean", None),
+        ("name=", "name", '""', "form", None),
+        ("name=../../etc", "name", "../../etc", "form", None),
+        ("host.kind=cloud", "host.kind", '"cloud"', "'local'", None),
+        ("host.kind=ssh", "host", "ssh needs one", "", None),
+        ("server.cwd=relative", "server.cwd", "relative", "form", None),
+        ("server.user=Bob Smith", "server.user", "Bob", "", None),
+    ],
+)
+def test_refused(minimal, override, key, found, wanted, near):
+    with pytest.raises(ParameterError) as caught:
+        params.load(minimal, [override])
+    error = caught.value
+    assert error.exit_code == 2
+    assert found in str(error)
+    assert wanted in str(error)
+    assert key in str(error)
+    assert error.near == near
+
+
+@pytest.mark.parametrize("value", ["a\nb", "a\rb", "a\x00b"])
+def test_an_environment_value_in_one_line(value):
+    values = copy.deepcopy(MINIMAL)
+    values["server"]["env"] = {"A": value}
+    with pytest.raises(ParameterError, match=r"server\.env"):
+        params.from_values(values, "x")
+
+
+@pytest.mark.parametrize("name", ["", "A B", "1A", "A=B", "A-B"])
+def test_an_environment_name(name):
+    values = copy.deepcopy(MINIMAL)
+    values["configurations"][0]["env"] = {name: "x"}
+    with pytest.raises(ParameterError, match="env"):
+        params.from_values(values, "x")
+
+
+@pytest.mark.parametrize("key", ["name", "server", "configurations", "benchmark", "choose"])
+def test_a_required_key(key):
+    values = {name: value for name, value in MINIMAL.items() if name != key}
+    with pytest.raises(ParameterError, match="required") as caught:
+        params.from_values(values, "x")
+    assert caught.value.key == key
+
+
+def test_all_faults_are_listed():
+    values = copy.deepcopy(MINIMAL)
+    values["server"]["port"] = "x"
+    values["nmae"] = 1
+    with pytest.raises(ParameterError) as caught:
+        params.from_values(values, "x")
+    assert "server.port" in str(caught.value)
+    assert "nmae" in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "7", "text"])
+def test_a_file_that_is_no_mapping(tmp_path, content):
+    path = tmp_path / "x.yaml"
+    path.write_text(content)
+    with pytest.raises(ParameterError, match=r"x\.yaml"):
+        params.load(path)
+
+
+def test_overrides_are_typed_by_their_target(minimal):
+    loaded = params.load(
+        minimal,
+        [
+            "name=007",
+            "server.model=true",
+            "server.env.FLAG=false",
+            "configurations[name=lean].label=a = b",
+            "configurations[1].args=[--x, '1']",
+            "choose.mix[0].share=2",
+            "choose.margin=1e-1",
+            "workload.ignore_eos=true",
+            "choose.override={choose: lean, reason: window, by: me}",
+            "record.document=null",
+        ],
+    )
+    assert loaded.name == "007"
+    assert loaded.server.model == "true"
+    assert loaded.server.env == {"FLAG": "false"}
+    assert loaded.configuration("lean").label == "a = b"
+    assert loaded.configuration("lean").args == ["--x", "1"]
+    assert loaded.choose.margin == 0.1
+    assert loaded.workload.ignore_eos is True
+    assert loaded.choose.override is not None
+    assert loaded.record.document is None
+
+
+@pytest.mark.parametrize("override", ["", "=", "server.port", "a..b=1", ".a=1", "a[=1", "name.x=1"])
+def test_an_override_that_is_none(minimal, override):
+    with pytest.raises(ParameterError):
+        params.load(minimal, [override])
+
+
+@given(st.text(max_size=40))
+def test_any_override_is_taken_or_refused_in_our_words(text):
+    values = copy.deepcopy(MINIMAL)
+    try:
+        params._apply_override(values, text)
+        params.from_values(values, "x")
+    except ParameterError as error:
+        assert error.exit_code == 2
+
+
+@given(st.dictionaries(st.sampled_from(sorted(params.Params.model_fields)), st.none() | st.text()))
+def test_any_values_are_taken_or_refused_in_our_words(values):
+    with pytest.raises(ParameterError):
+        params.from_values(values, "x")
+
+
+def test_identity_leaves_out_what_does_not_change_the_measurement(minimal):
+    before = params.load(minimal)
+    same = params.load(minimal, ["choose.margin=0.5", "service.burst=7", "record.plan=/p.md"])
+    other = params.load(minimal, ["workload.output_tokens=65"])
+    assert before.identity() == same.identity()
+    assert before.identity() != other.identity()
+
+
+def test_an_unknown_configuration_names_the_nearest(minimal):
+    with pytest.raises(BadInput, match="use lean"):
+        params.load(minimal).configuration("laen")
