@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from runbook.engines.base import Counters, Engine, ServerInfo
 from runbook.errors import BadInput
+from runbook.params import Server
 
-__all__ = ["Counters", "Engine", "ServerInfo", "engine_named"]
+__all__ = ["Counters", "Engine", "ServerInfo", "engine_for", "engine_named"]
 
 
-def engine_named(name: str) -> Engine:
-    """The engine of that name. Raises ``BadInput`` for one that is not built in."""
+def engine_named(name: str, key_file: str | None = None) -> Engine:
+    """The engine of that name. Raises ``BadInput`` for one that is not built in.
+
+    ``key_file`` holds the API key for the control calls to servers that ask for one.
+    """
     if name == "llamacpp":
         from runbook.engines.llamacpp import LlamaCpp
 
-        return LlamaCpp()
+        return LlamaCpp(key_file)
     raise BadInput(f"the engine {name} is not built in", "llamacpp", "set server.engine")
+
+
+def engine_for(server: Server) -> Engine:
+    """The engine of these parameters, with their API key. Raises ``BadInput`` as above."""
+    return engine_named(server.engine, server.api_key.file if server.api_key else None)

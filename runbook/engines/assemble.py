@@ -1,0 +1,50 @@
+"""The part of a launch that does not depend on the engine: environment, user, limits, key."""
+
+from __future__ import annotations
+
+import pwd
+from collections.abc import Sequence
+
+from runbook.errors import BadInput
+from runbook.launch.spec import LaunchSpec
+from runbook.params import Configuration, Params
+
+#: Under this name a server finds its API key in ``$CREDENTIALS_DIRECTORY``.
+KEY_CREDENTIAL = "api-key"
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def assemble_spec(params: Params, configuration: Configuration, argv: Sequence[str]) -> LaunchSpec:
+    """The launch of ``argv`` for one configuration. Raises ``BadInput`` for an unknown user.
+
+    The environment is whole: a fixed PATH, the user's HOME, unbuffered output, then what the
+    server and the configuration set, the later before the earlier.
+    """
+    server, service = params.server, params.service
+    return LaunchSpec(
+        argv=tuple(argv),
+        env={
+            "PATH": _PATH,
+            "HOME": _home_of(server.user or "root"),
+            "PYTHONUNBUFFERED": "1",
+            **server.env,
+            **configuration.env,
+        },
+        cwd=server.cwd,
+        user=server.user,
+        nofile=service.nofile,
+        memlock=service.memlock,
+        credentials={KEY_CREDENTIAL: server.api_key.file} if server.api_key else {},
+    )
+
+
+def _home_of(user: str) -> str:
+    try:
+        return pwd.getpwnam(user).pw_dir
+    except KeyError:
+        raise BadInput(
+            f"server.user: there is no user {user!r} here",
+            "a user of this machine",
+            f"create it: useradd --system {user}; or correct server.user",
+        ) from None
