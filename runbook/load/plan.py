@@ -13,6 +13,7 @@ class LoadPlan:
     """A closed loop: ``requests`` requests over ``concurrency`` streams, prompts taken in turn.
 
     ``url``: base URL without ``/v1``. ``extra``: further fields of each request body.
+    ``api_key_file``: absolute path of a file that holds the key alone.
     """
 
     url: str
@@ -32,13 +33,17 @@ class LoadPlan:
 class LoadResult:
     """The records in order of their end, and what the client itself cost.
 
-    ``client_cpu_s``: user and system seconds of the worker during the load. ``loop_lag_ms``:
-    99th percentile of the event loop's lateness. ``max_in_flight``: greatest number at once.
+    ``client_cpu_s``: user and system seconds of the worker during the load; ``startup_cpu_s``:
+    those before it. ``loop_lag_ms``: 99th percentile of the event loop's lateness, ``None`` for a
+    load too short to tell. ``max_in_flight``: greatest number at once. ``ended_early``: why not
+    all requests were sent, ``None`` when they were.
     """
 
     records: tuple[Record, ...]
     started_s: float
     ended_s: float
     client_cpu_s: float
-    loop_lag_ms: float
+    loop_lag_ms: float | None
     max_in_flight: int
+    startup_cpu_s: float = 0.0
+    ended_early: str | None = None

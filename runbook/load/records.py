@@ -33,7 +33,7 @@ class Record:
 
     prompt_id: str
     scheduled_s: float
-    sent_s: float
+    sent_s: float | None = None  # None: no connection came about
     first_byte_s: float | None = None
     first_token_s: float | None = None  # first reasoning or content token, not an empty role delta
     last_token_s: float | None = None
@@ -47,6 +47,7 @@ class Record:
     error: str | None = None
     error_kind: ErrorKind | None = None
     text: str = ""
+    reasoning: str = ""
 
     @property
     def ok(self) -> bool:

@@ -1,0 +1,191 @@
+"""From the bytes of a streamed chat completion to what it said. Pure: no clock, no socket.
+
+The bytes may come in any pieces. Every piece bears the time it arrived; an event bears the time
+of the piece that ended its last ``data`` line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from runbook.load.records import ErrorKind
+
+MAX_ERROR_CHARACTERS = 500
+
+#: Finish reasons that say the answer is not one.
+_BAD_FINISH: dict[str, ErrorKind] = {"abort": "abort", "error": "stream_error"}
+
+
+@dataclass
+class Answer:
+    """What a stream said. Token counts are those of ``usage``, ``None`` without one."""
+
+    first_token_s: float | None = None
+    last_token_s: float | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    tokens_cached: int | None = None
+    chunks: int = 0
+    finish_reason: str | None = None
+    text: str = ""
+    reasoning: str = ""
+    done: bool = False
+    error: str | None = None
+    error_kind: ErrorKind | None = None
+
+    def fail(self, kind: ErrorKind, message: str) -> None:
+        """Note a failure; the first one counts."""
+        if self.error_kind is None:
+            self.error_kind = kind
+            self.error = message[:MAX_ERROR_CHARACTERS]
+
+
+@dataclass
+class AnswerReader:
+    """Reads server-sent events piece by piece; ``finish`` gives the ``Answer``."""
+
+    _answer: Answer = field(default_factory=Answer)
+    _rest: bytearray = field(default_factory=bytearray)
+    _data: list[bytes] = field(default_factory=list)
+    _data_s: float = 0.0
+    _events: int = 0
+    _head: bytes = b""
+    _text: list[str] = field(default_factory=list)
+    _reasoning: list[str] = field(default_factory=list)
+
+    def feed(self, stamp_s: float, piece: bytes) -> None:
+        """Take the next bytes of the body, which arrived at ``stamp_s``."""
+        if len(self._head) < MAX_ERROR_CHARACTERS:
+            self._head += piece[:MAX_ERROR_CHARACTERS]
+        self._rest += piece
+        if b"\n" not in piece:
+            return
+        *lines, rest = bytes(self._rest).split(b"\n")
+        self._rest = bytearray(rest)
+        for line in lines:
+            self._take_line(stamp_s, line)
+
+    def finish(self, stamp_s: float, whole: bool) -> Answer:
+        """The answer; ``whole`` says whether HTTP ended properly, ``stamp_s`` when it ended."""
+        if self._rest:
+            self._take_line(stamp_s, bytes(self._rest))
+            self._rest.clear()
+        self._end_event()
+        answer = self._answer
+        answer.text, answer.reasoning = "".join(self._text), "".join(self._reasoning)
+        if not self._events and self._head:
+            self._judge_other_body()
+        elif answer.finish_reason is None:
+            ended = "[DONE]" if answer.done else "the end of the response" if whole else "a cut"
+            answer.fail("cut", f"the stream ended with {ended}, without a finish_reason")
+        elif not answer.done and not whole:
+            answer.fail("cut", "the connection closed after finish_reason, before [DONE]")
+        return answer
+
+    def _take_line(self, stamp_s: float, line: bytes) -> None:
+        line = line.removesuffix(b"\r")
+        if not line:
+            self._end_event()
+        elif line.startswith(b"data:"):
+            self._data.append(line[6:] if line[5:6] == b" " else line[5:])
+            self._data_s = stamp_s
+
+    def _end_event(self) -> None:
+        if not self._data:
+            return
+        data = b"\n".join(self._data).strip()
+        self._data.clear()
+        self._events += 1
+        if data == b"[DONE]":
+            self._answer.done = True
+            return
+        try:
+            event = orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            shown = data[:120].decode("utf-8", "replace")
+            self._answer.fail("malformed", f"an event that is no JSON ({error}): {shown}")
+            return
+        if isinstance(event, dict):
+            self._take_event(event)
+        else:
+            self._answer.fail("malformed", f"an event that is no object: {str(event)[:120]}")
+
+    def _take_event(self, event: dict[str, Any]) -> None:
+        message = error_message(event)
+        if message is not None:
+            self._answer.fail("stream_error", message)
+            return
+        self._take_usage(event.get("usage"))
+        choices = event.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict):
+                self._take_choice(choice)
+
+    def _take_usage(self, usage: Any) -> None:
+        if not isinstance(usage, dict):
+            return
+        self._answer.tokens_in = _count(usage.get("prompt_tokens"))
+        self._answer.tokens_out = _count(usage.get("completion_tokens"))
+        details = usage.get("prompt_tokens_details")
+        if isinstance(details, dict):
+            self._answer.tokens_cached = _count(details.get("cached_tokens"))
+
+    def _take_choice(self, choice: dict[str, Any]) -> None:
+        answer = self._answer
+        delta = choice.get("delta")
+        if isinstance(delta, dict):
+            content = _text(delta.get("content"))
+            thought = _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
+            if content or thought or delta.get("tool_calls"):
+                answer.chunks += 1
+                answer.last_token_s = self._data_s
+                if answer.first_token_s is None:
+                    answer.first_token_s = self._data_s
+            self._text.append(content)
+            self._reasoning.append(thought)
+        finish = choice.get("finish_reason")
+        if isinstance(finish, str) and finish:
+            answer.finish_reason = finish
+            if finish in _BAD_FINISH:
+                answer.fail(_BAD_FINISH[finish], f"the server ended the answer with {finish}")
+
+    def _judge_other_body(self) -> None:
+        """A body without a single event: an error in plain JSON, or no event stream at all."""
+        try:
+            message = error_message(orjson.loads(self._head))
+        except orjson.JSONDecodeError:
+            message = None
+        if message is not None:
+            self._answer.fail("stream_error", message)
+        else:
+            shown = self._head[:120].decode("utf-8", "replace")
+            self._answer.fail("malformed", f"no event stream: {shown}")
+
+
+def error_message(body: Any) -> str | None:
+    """The message of an error body, with or without the ``error`` wrapper, else ``None``."""
+    if not isinstance(body, dict):
+        return None
+    error = body.get("error")
+    if isinstance(error, dict) and error:
+        body = error
+    elif isinstance(error, str) and error:
+        return error
+    elif error:
+        return str(error)
+    elif body.get("object") != "error":
+        return None
+    code = body.get("code")
+    message = str(body.get("message") or "an error without a message")
+    return f"{message} (code {code})" if code is not None else message
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

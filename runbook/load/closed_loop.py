@@ -1,0 +1,184 @@
+"""The closed loop: C streams, each sends its next request when its last one has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import orjson
+
+from runbook.load.answer import AnswerReader
+from runbook.load.exchange import Exchange
+from runbook.load.plan import LoadPlan
+from runbook.load.records import Prompt, Record
+
+#: Bound of an answer's body: this much, and this much for each token asked for.
+_BODY_BYTES, _BODY_BYTES_PER_TOKEN = 1024 * 1024, 4096
+#: A stream waits this long after a failed connection, so that a dead server is not hammered.
+_RECONNECT_S = 0.2
+#: Pieces parsed before the event loop is given back to the streams that still run.
+_SLICE = 128
+
+
+class ClosedLoop:
+    """Runs a plan once; hands each record to ``emit`` when its request has ended."""
+
+    def __init__(self, plan: LoadPlan, emit: Callable[[Record], None]) -> None:
+        self.max_in_flight = 0
+        self._plan = plan
+        self._emit = emit
+        self._key = read_key(plan.api_key_file) if plan.api_key_file else None
+        self._requests = {prompt.id: self._render(prompt) for prompt in plan.prompts}
+        turns = (plan.prompts[number % len(plan.prompts)] for number in range(plan.requests))
+        self._waiting: deque[Prompt] = deque(turns)
+        self._in_flight: list[str] = []
+        self._readers: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Send everything and wait for the last record. When cancelled, records what was cut."""
+        streams = [asyncio.create_task(self._stream()) for _ in range(self._plan.concurrency)]
+        try:
+            await asyncio.gather(*streams)
+        except BaseException:
+            for stream in streams:
+                stream.cancel()
+            await asyncio.gather(*streams, return_exceptions=True)
+            raise
+        finally:
+            while self._readers:
+                await asyncio.gather(*self._readers)
+
+    def _next(self) -> Prompt:
+        """The next prompt in turn that is not in flight; the next in turn when all are."""
+        busy = set(self._in_flight)
+        if len(busy) < len(self._requests):
+            for position, prompt in enumerate(self._waiting):
+                if prompt.id not in busy:
+                    del self._waiting[position]
+                    return prompt
+        return self._waiting.popleft()
+
+    async def _stream(self) -> None:
+        while self._waiting:
+            prompt = self._next()
+            self._in_flight.append(prompt.id)
+            self.max_in_flight = max(self.max_in_flight, len(self._in_flight))
+            try:
+                connected = await self._request(prompt)
+            finally:
+                self._in_flight.remove(prompt.id)
+            if not connected:
+                await asyncio.sleep(_RECONNECT_S)
+
+    async def _request(self, prompt: Prompt) -> bool:
+        """One request from connect to end; its bytes are read in a task of their own."""
+        loop = asyncio.get_running_loop()
+        plan = self._plan
+        limit = _BODY_BYTES + _BODY_BYTES_PER_TOKEN * plan.output_tokens
+        scheduled_s = time.monotonic()
+        exchange = Exchange(self._requests[prompt.id], limit, loop.create_future())
+        address = urlsplit(plan.url)
+        secure = address.scheme == "https"
+        try:
+            async with asyncio.timeout(plan.request_timeout_s):
+                await loop.create_connection(
+                    lambda: exchange,
+                    address.hostname or "",
+                    address.port or (443 if secure else 80),
+                    ssl=secure or None,
+                )
+                # Shielded: what cancels this wait must not cancel the exchange's own future.
+                await asyncio.shield(exchange.ended)
+        except TimeoutError:
+            exchange.fail(
+                "connect" if exchange.sent_s is None else "timeout",
+                f"no end within {plan.request_timeout_s:g} s",
+            )
+        except OSError as error:
+            exchange.fail("connect", f"no connection: {error}")
+        except asyncio.CancelledError:
+            exchange.fail("cut", "the load was ended early by the caller")
+            raise
+        finally:
+            reader = loop.create_task(self._read(prompt.id, scheduled_s, exchange))
+            self._readers.add(reader)
+            reader.add_done_callback(self._readers.discard)
+        return exchange.sent_s is not None
+
+    async def _read(self, prompt_id: str, scheduled_s: float, exchange: Exchange) -> None:
+        """Parse what one exchange kept and emit its record."""
+        reader = AnswerReader()
+        pieces = exchange.pieces if exchange.status in (None, 200) else []
+        for number, (stamp_s, piece) in enumerate(pieces):
+            if number % _SLICE == _SLICE - 1:
+                await asyncio.sleep(0)
+            reader.feed(stamp_s, piece)
+        answer = reader.finish(pieces[-1][0] if pieces else scheduled_s, exchange.whole)
+        exchange.pieces = []
+        kind, error = exchange.kind, exchange.message
+        if kind is None:
+            kind, error = answer.error_kind, answer.error
+        self._emit(
+            Record(
+                prompt_id=prompt_id,
+                scheduled_s=scheduled_s,
+                sent_s=exchange.sent_s,
+                first_byte_s=exchange.first_byte_s,
+                first_token_s=answer.first_token_s,
+                last_token_s=answer.last_token_s,
+                end_s=exchange.end_s,
+                tokens_in=answer.tokens_in,
+                tokens_out=answer.tokens_out,
+                tokens_cached=answer.tokens_cached,
+                chunks=answer.chunks,
+                finish_reason=answer.finish_reason,
+                status=exchange.status,
+                error=self._without_key(error) if error else None,
+                error_kind=kind,
+                text=self._without_key(answer.text),
+                reasoning=self._without_key(answer.reasoning),
+            )
+        )
+
+    def _without_key(self, text: str) -> str:
+        return text.replace(self._key, "[api key]") if self._key else text
+
+    def _render(self, prompt: Prompt) -> bytes:
+        """The request of one prompt, ready to send."""
+        plan = self._plan
+        body = orjson.dumps(
+            {
+                "model": plan.model,
+                "messages": prompt.messages,
+                "stream": True,
+                "stream_options": {"include_usage": True},
+                "max_tokens": plan.output_tokens,
+                "temperature": plan.temperature,
+                "seed": plan.seed,
+                **plan.extra,
+            }
+        )
+        address = urlsplit(plan.url)
+        lines = [
+            f"POST {address.path.rstrip('/')}/v1/chat/completions HTTP/1.1",
+            f"Host: {address.netloc.rpartition('@')[2]}",
+            "Content-Type: application/json",
+            "Accept: text/event-stream",
+            f"Content-Length: {len(body)}",
+            "Connection: close",
+        ]
+        if self._key:
+            lines.append(f"Authorization: Bearer {self._key}")
+        return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def read_key(path: str) -> str:
+    """The API key in a file. Raises ``ValueError`` when that is no single printable line."""
+    key = Path(path).read_text(encoding="utf-8").strip()
+    if not key or not key.isascii() or not key.isprintable():
+        raise ValueError(f"{path} holds no key of one printable line")
+    return key
