@@ -6,6 +6,7 @@ whatever happens to it, the runner keeps the to-do list true.
 
 from __future__ import annotations
 
+import difflib
 import os
 import signal
 import subprocess
@@ -16,13 +17,43 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from runbook.errors import Interrupted, NotHere
+from runbook.errors import BadInput, Interrupted, NotHere
+from runbook.params import Params
 from runbook.run import RUNNER_PID, STAGES, STEPS, Run, clone_root
 from runbook.watch import end_with_runner
 
 NOTEBOOKS = {stage: f"{number:02}_{stage}.ipynb" for number, stage in enumerate(STAGES, 1)}
 
 Say = Callable[[str], None]
+
+
+def prepare(
+    parameters: Params, out: Path | None, first: str | None, last: str | None, resume: bool
+) -> tuple[Run, list[str]]:
+    """The run to work in, new or old, and the stages to execute. Raises ``BadInput``."""
+    for stage in filter(None, [first, last]):
+        if stage not in STAGES:
+            near = difflib.get_close_matches(stage, STAGES, 1)
+            hint = f"did you mean {near[0]}?" if near else ""
+            raise BadInput(f"no stage is named {stage}", "one of " + ", ".join(STAGES), hint)
+    if not (resume or first):
+        return Run.create(parameters, out), _between(first, last)
+    run = Run.open(out) if out else Run.newest(parameters, unfinished=resume and not first)
+    run.take_over(parameters)
+    if resume and not first:
+        undone = [STEPS[s.name] for s in run.todo() if s.status not in ("completed", "skipped")]
+        first = undone[0] if undone else None
+        if first is None:
+            return run, []
+    return run, _between(first, last)
+
+
+def _between(first: str | None, last: str | None) -> list[str]:
+    start = STAGES.index(first) if first else 0
+    end = STAGES.index(last) + 1 if last else len(STAGES)
+    if start >= end:
+        raise BadInput(f"--from {first} is after --to {last}", "stages in the order of the work")
+    return list(STAGES[start:end])
 
 
 def run_stages(run: Run, stages: list[str], apply: bool, say: Say) -> int:

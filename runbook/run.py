@@ -132,6 +132,18 @@ class Run:
             "runbook run PARAMS",
         )
 
+    def take_over(self, parameters: Params) -> None:
+        """Go on with ``parameters``: all that was measured must still hold. Raises ``BadInput``."""
+        if parameters.identity() != self.params.identity() or parameters.name != self.params.name:
+            raise BadInput(
+                f"{self.path} was made with other parameters ({self.params.identity()})",
+                f"the same server, configurations, workload, benchmark ({parameters.identity()})",
+                "start a new run, or use the parameters of that run",
+            )
+        if parameters != self.params:
+            self.params = parameters
+            self.write("params.yaml", parameters.to_yaml())
+
     # --- artefacts
 
     def write(self, name: str, data: str | bytes) -> Path:

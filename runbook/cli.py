@@ -1,0 +1,156 @@
+"""The command line: verbs that only dispatch. Exit codes as in ``runbook.errors``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from runbook.errors import RunbookError
+
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+_PARAMS = click.argument("params_file", metavar="PARAMS", type=click.Path(path_type=Path))
+_OVERRIDES = click.option(
+    "-p", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one parameter (dotted path)."
+)
+_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def _run_folder(name: str = "run_folder") -> Callable[[Verb], Verb]:
+    return click.argument(name, metavar="RUN", type=click.Path(path_type=Path))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def verbs() -> None:
+    """From benchmarked LLM serving configurations to a proved systemd service.
+
+    Exit codes: 0 done and positive; 1 done, the verdict is negative; 2 bad input, nothing was
+    started or changed; 70 a fault of the runbook, with a report file; 130, 143 interrupted.
+    """
+
+
+@verbs.command()
+@_PARAMS
+@_OVERRIDES
+@_AS_JSON
+def check(params_file: Path, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Validate PARAMS, print the resolved configurations and what the run will cost in time."""
+    from runbook import preview
+
+    shown = preview.preview(_load(params_file, overrides))
+    click.echo(json.dumps(shown, indent=1) if as_json else preview.as_text(shown))
+
+
+@verbs.command()
+@_PARAMS
+@click.option("--out", type=click.Path(path_type=Path), help="The run folder (default: a new one).")
+@click.option("--from", "first", metavar="STAGE", help="Start at this stage of an existing run.")
+@click.option("--to", "last", metavar="STAGE", help="End with this stage.")
+@click.option("--resume", is_flag=True, help="Go on with the newest unfinished run, or --out.")
+@click.option("--apply", is_flag=True, help="Change the system: install the service.")
+@_OVERRIDES
+def run(
+    params_file: Path,
+    out: Path | None,
+    first: str | None,
+    last: str | None,
+    resume: bool,
+    apply: bool,
+    overrides: tuple[str, ...],
+) -> None:
+    """Run the notebooks in order: verify, benchmark, choose, install the service, publish."""
+    from runbook import pipeline
+
+    chosen, stages = pipeline.prepare(_load(params_file, overrides), out, first, last, resume)
+    click.echo(f"run folder: {chosen.path}")
+    sys.exit(pipeline.run_stages(chosen, stages, apply, _say))
+
+
+@verbs.command()
+@_run_folder()
+@_AS_JSON
+def status(run_folder: Path, as_json: bool) -> None:
+    """Print the to-do list of RUN."""
+    from dataclasses import asdict
+
+    from runbook.run import Run
+
+    steps = [asdict(step) for step in Run.open(run_folder).todo()]
+    if as_json:
+        click.echo(json.dumps(steps, indent=1))
+        return
+    for step in steps:
+        times = " ".join(filter(None, [step["started"], step["ended"] and f"to {step['ended']}"]))
+        line = f"{step['name']:<16} {step['status']:<12} {times:<45} {step['reason']}"
+        click.echo(line.rstrip())
+
+
+@verbs.command()
+@_run_folder()
+@click.option("--to", type=click.Path(path_type=Path), help="Where to write the document.")
+def export(run_folder: Path, to: Path | None) -> None:
+    """Write production_v2.md of RUN with nbconvert, also of a half-finished run."""
+    from runbook.publish import document
+    from runbook.run import Run
+
+    click.echo(document.export(Run.open(run_folder).path, to))
+
+
+def _load(params_file: Path, overrides: tuple[str, ...]) -> Any:
+    from runbook import params
+
+    return params.load(params_file, overrides)
+
+
+def _say(text: str) -> None:
+    click.echo(text)
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Entry point: every error for people ends with its text and its exit code."""
+    try:
+        code = verbs.main(standalone_mode=False)
+    except click.exceptions.Exit as ended:
+        code = ended.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        click.echo("runbook: interrupted", err=True)
+        code = 130
+    except RunbookError as error:
+        click.echo(f"runbook: {error}", err=True)
+        code = error.exit_code
+    except BrokenPipeError:
+        sys.stderr.close()
+        code = 0
+    except Exception as error:
+        code = _report_fault(error)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _report_fault(error: Exception) -> int:
+    """A fault of ours: the traceback goes to a file, the person gets one sentence."""
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="runbook-fault-", suffix=".txt", delete=False
+    ) as file:
+        file.write("".join(traceback.format_exception(error)))
+    click.echo(
+        f"runbook: a fault of the runbook itself ({type(error).__name__}: {error})\n"
+        f"  next: report it with {file.name}",
+        err=True,
+    )
+    return 70
+
+
+if __name__ == "__main__":
+    main()

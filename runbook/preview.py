@@ -1,0 +1,43 @@
+"""What a parameters file means, before anything is started: launches, and the cost in time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runbook import benchmark
+from runbook.engines import engine_named
+from runbook.params import Params
+from runbook.progress import clock
+
+
+def preview(parameters: Params) -> dict[str, Any]:
+    """Resolved launches and estimated seconds, as plain data; no side effect."""
+    engine = engine_named(parameters.server.engine)
+    launches = {
+        configuration.name: {
+            "label": configuration.label,
+            "command": engine.launch_spec(parameters, configuration).shell_command(),
+        }
+        for configuration in parameters.configurations
+    }
+    cost = benchmark.estimate(parameters)
+    return {
+        "name": parameters.name,
+        "identity": parameters.identity(),
+        "lives": len(launches) * parameters.benchmark.blocks,
+        "estimated_s": round(cost.seconds),
+        "estimate_assumes": cost.assumes,
+        "configurations": launches,
+    }
+
+
+def as_text(shown: dict[str, Any]) -> str:
+    """The preview for people."""
+    lines = [f"{shown['name']}: parameters are valid (identity {shown['identity']})", ""]
+    for name, launch in shown["configurations"].items():
+        lines += [f"# {name}: {launch['label']}".rstrip(": "), launch["command"], ""]
+    lines.append(
+        f"The benchmark starts {shown['lives']} server lives and takes about "
+        f"{clock(shown['estimated_s'])} ({shown['estimate_assumes']})."
+    )
+    return "\n".join(lines)
