@@ -1,0 +1,22 @@
+"""Choose: the declared rule over the measured cells, the decision, and what would flip it."""
+
+from __future__ import annotations
+
+from runbook.choose.deciding import decide
+from runbook.choose.decision import Decision, from_json
+from runbook.choose.figures import equal_mix
+from runbook.choose.tables import effect_rows, flip_rows, throughput_rows, winner_rows
+from runbook.choose.verdict import final_choice, verdict
+
+__all__ = [
+    "Decision",
+    "decide",
+    "effect_rows",
+    "equal_mix",
+    "final_choice",
+    "flip_rows",
+    "from_json",
+    "throughput_rows",
+    "verdict",
+    "winner_rows",
+]

@@ -1,0 +1,234 @@
+"""What would flip a choice, where a gain crosses zero, and how many blocks would decide (pure)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from runbook import intervals
+from runbook.choose import rule
+from runbook.choose.decision import Crossover, Flip, Point
+from runbook.choose.figures import Figures
+from runbook.choose.rule import Answer, Terms
+from runbook.intervals import Estimate
+
+_STEPS = 64
+_HALVINGS = 30
+_MOST_FLIPS = 3
+
+
+def find_flips(
+    figures: Figures, terms: Terms, now: Answer, limited: Mapping[Point, float]
+) -> tuple[Flip, ...]:
+    """The smallest changes of the mix, then of the chosen configuration's figures, that flip.
+
+    Of the mix: time moved from one point to another. Of the figures: a loss of the chosen
+    configuration at one point, or at all alike, down to half. At most three of each, least first.
+    """
+    mix = sorted(_mix_flips(figures, terms, now), key=lambda flip: flip.amount)
+    fall = sorted(_figure_flips(figures, terms, now, limited), key=lambda flip: -flip.amount)
+    return (*mix[:_MOST_FLIPS], *fall[:_MOST_FLIPS])
+
+
+def _mix_flips(figures: Figures, terms: Terms, now: Answer) -> Iterator[Flip]:
+    whole = [point for point in figures.points if _is_whole(figures, point)]
+    for source, share in figures.weights.items():
+        for target in whole:
+            if target == source or share <= 0:
+                continue
+
+            def answer_at(moved: float, source: Point = source, target: Point = target) -> Answer:
+                weights = dict(figures.weights)
+                weights[source] -= moved
+                weights[target] = weights.get(target, 0.0) + moved
+                return rule.ask({c: figures.scores(c, weights) for c in figures.configs}, terms)
+
+            found = _first_change(answer_at, now, share)
+            if found:
+                amount, answer = found
+                yield Flip("mix", amount, answer.status, answer.choice, source, target)
+
+
+def _is_whole(figures: Figures, point: Point) -> bool:
+    """Whether weight may be moved there without taking a configuration out of a block."""
+    if figures.weights.get(point, 0) > 0:
+        return True
+    return all(point in block for config in figures.configs for block in figures.ratios[config])
+
+
+def _figure_flips(
+    figures: Figures, terms: Terms, now: Answer, limited: Mapping[Point, float]
+) -> Iterator[Flip]:
+    if now.choice is None:
+        return
+    scores = {config: figures.scores(config) for config in figures.configs}
+    weighed = {point: share for point, share in figures.weights.items() if share > 0}
+    everywhere: list[tuple[Point | None, float]] = [(None, 1.0)]
+    for where, share in [*everywhere, *(weighed.items() if len(weighed) > 1 else ())]:
+
+        def answer_at(fall: float, where: Point | None = where, share: float = share) -> Answer:
+            breached = now.choice != terms.baseline and any(
+                where in (None, point) and _loss(figures, now.choice, point, fall) > most + 1e-9
+                for point, most in limited.items()
+            )
+            excluded = {**terms.excluded, **({str(now.choice): "limit"} if breached else {})}
+            return rule.ask(
+                _fallen(scores, now.choice, terms.baseline, fall * share),
+                Terms(terms.baseline, terms.log_margin, terms.prefer, excluded, terms.provisional),
+            )
+
+        found = _first_change(answer_at, now, math.log(2))
+        if found:
+            fall, answer = found
+            yield Flip(
+                "figure",
+                math.expm1(-fall),
+                answer.status,
+                answer.choice,
+                target=where,
+                config=now.choice,
+            )
+
+
+def _loss(figures: Figures, config: str | None, point: Point, fall: float) -> float:
+    values = list(figures.at_point(str(config), point).values())
+    return 1 - math.exp(math.fsum(values) / len(values) - fall) if values else 0.0
+
+
+def _fallen(
+    scores: rule.Scores, config: str | None, baseline: str, fall: float
+) -> dict[str, dict[int, float]]:
+    """The scores when ``config`` is slower by ``fall``; a slower baseline lifts the others."""
+    moved = {}
+    for name, values in scores.items():
+        own = -fall if name == config else 0.0
+        shift = own + (fall if config == baseline and name != baseline else 0.0)
+        shift = 0.0 if name == baseline else shift
+        moved[name] = {at: value + shift for at, value in values.items()}
+    return moved
+
+
+def _first_change(
+    answer_at: Callable[[float], Answer], now: Answer, end: float
+) -> tuple[float, Answer] | None:
+    """The least change up to ``end`` whose answer is another one: a grid, then bisection."""
+    before = 0.0
+    for step in range(1, _STEPS + 1):
+        after = end * step / _STEPS
+        answer = answer_at(after)
+        if _same(answer, now):
+            before = after
+            continue
+        for _ in range(_HALVINGS):
+            middle = (before + after) / 2
+            between = answer_at(middle)
+            if _same(between, now):
+                before = middle
+            else:
+                after, answer = middle, between
+        return after, answer
+    return None
+
+
+def _same(one: Answer, other: Answer) -> bool:
+    return (one.status, one.choice) == (other.status, other.choice)
+
+
+# --- crossovers ------------------------------------------------------------------------------
+
+
+def find_crossovers(figures: Figures) -> tuple[Crossover, ...]:
+    """Where each configuration's gain over the baseline changes sign along the concurrencies."""
+    found: list[Crossover] = []
+    for context in sorted(
+        {p.context_tokens for p in figures.points}, key=lambda c: (c is not None, c or 0)
+    ):
+        points = [point for point in figures.points if point.context_tokens == context]
+        for config in figures.others:
+            curves = _curves(figures, config, points)
+            if curves and len(points) > 1:
+                xs = [math.log(point.concurrency) for point in points]
+                found.extend(_crossings(config, context, xs, curves))
+    return tuple(found)
+
+
+def _curves(figures: Figures, config: str, points: Sequence[Point]) -> list[list[float]]:
+    """The log-ratios along the points of every block that has them all."""
+    blocks = figures.ratios[config]
+    whole = [block for block in blocks if all(point in block for point in points)]
+    return [[block[point] for point in points] for block in whole]
+
+
+def _crossings(
+    config: str, context: int | None, xs: Sequence[float], curves: Sequence[Sequence[float]]
+) -> Iterator[Crossover]:
+    means = [math.fsum(column) / len(column) for column in zip(*curves, strict=True)]
+    for at in range(len(xs) - 1):
+        left, right = means[at], means[at + 1]
+        if left * right >= 0:
+            continue
+        x = xs[at] + (xs[at + 1] - xs[at]) * left / (left - right)
+        has_interval = len(curves) >= intervals.MIN_BLOCKS
+        low = _edge(xs, curves, x, xs[0]) if has_interval else None
+        high = _edge(xs, curves, x, xs[-1]) if has_interval else None
+        yield Crossover(
+            config,
+            context,
+            math.exp(x),
+            None if low is None else math.exp(low),
+            None if high is None else math.exp(high),
+            has_interval,
+            "below" if left > 0 else "above",
+        )
+
+
+def _edge(
+    xs: Sequence[float], curves: Sequence[Sequence[float]], start: float, end: float
+) -> float | None:
+    """The first place from ``start`` towards ``end`` where the gain's interval excludes 0."""
+
+    def is_clear(x: float) -> bool:
+        estimate = intervals.mean_interval([_interpolate(xs, curve, x) for curve in curves])
+        return (
+            estimate.low is not None
+            and estimate.high is not None
+            and (estimate.low > 0 or estimate.high < 0)
+        )
+
+    before = start
+    for step in range(1, _STEPS + 1):
+        after = start + (end - start) * step / _STEPS
+        if not is_clear(after):
+            before = after
+            continue
+        for _ in range(_HALVINGS):
+            middle = (before + after) / 2
+            before, after = (before, middle) if is_clear(middle) else (middle, after)
+        return after
+    return None
+
+
+def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
+    for at in range(len(xs) - 1):
+        if x <= xs[at + 1] or at == len(xs) - 2:
+            part = (x - xs[at]) / (xs[at + 1] - xs[at])
+            return ys[at] + part * (ys[at + 1] - ys[at])
+    return ys[0]
+
+
+# --- what to do when undecided ---------------------------------------------------------------
+
+
+def blocks_to_decide(estimates: Mapping[str, Estimate | None], log_margin: float) -> int | None:
+    """Blocks after which the observed effects and scatter would decide with 80 % power.
+
+    Enough for the best to clear the margin when it lies above; else for all to stay below.
+    ``None`` where a hundred would not do.
+    """
+    known = [estimate for estimate in estimates.values() if estimate and estimate.sd is not None]
+    if not known:
+        return None
+    best = max(known, key=lambda estimate: estimate.mean)
+    open_ones = [best] if best.mean > log_margin else known
+    needed = [intervals.blocks_needed(one.mean - log_margin, one.sd or 0.0) for one in open_ones]
+    return None if None in needed else max(n for n in needed if n is not None)

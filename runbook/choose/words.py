@@ -1,0 +1,170 @@
+"""The sentences of a decision: reason, costs, advice and notes (pure)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from runbook.choose import sensitivity
+from runbook.choose.decision import Comparison, Effect, PointEffect, percent
+from runbook.choose.figures import Figures
+from runbook.choose.rule import Answer, Scores, Terms
+from runbook.intervals import MIN_BLOCKS, Estimate, too_few
+
+
+def reason(
+    answer: Answer,
+    effects: Sequence[Effect],
+    comparisons: Sequence[Comparison],
+    terms: Terms,
+    figures: Figures,
+) -> str:
+    """Why the rule answers so, in one to three sentences."""
+    by_name = {effect.config: effect for effect in effects}
+    margin = f"{math.expm1(terms.log_margin) * 100:g} %"
+    if answer.status == "not_choosable":
+        return _nothing_to_choose(effects, terms, figures)
+    if answer.choice is None:
+        return _undecided(effects, terms, margin)
+    if answer.choice == terms.baseline:
+        said = _baseline(effects, terms, margin)
+    else:
+        effect = by_name[answer.choice]
+        said = f"{answer.choice} gives {show(effect)} over {terms.baseline} in the declared mix, "
+        said += f"{'' if terms.provisional else 'clearly '}more than the margin of {margin}"
+        said += _against_the_rest(answer, by_name, comparisons)
+    if terms.provisional:
+        said += f". No interval can be given ({too_few(figures.blocks)}): the choice is provisional"
+    return said + "."
+
+
+def show(effect: Effect) -> str:
+    """``+16.2 % [+11.0 %, +21.7 %]``; without the brackets where there is no interval."""
+    if effect.ratio is None:
+        return "no figure"
+    if effect.low is None or effect.high is None:
+        return percent(effect.ratio)
+    return f"{percent(effect.ratio)} [{percent(effect.low)}, {percent(effect.high)}]"
+
+
+def _against_the_rest(
+    answer: Answer, by_name: Mapping[str, Effect], comparisons: Sequence[Comparison]
+) -> str:
+    tied = [config for config in answer.group if config != answer.choice]
+    said = ""
+    if tied:
+        listed = ", ".join(f"{config} ({show(by_name[config])})" for config in tied)
+        said += f"; not clearly different from {listed}, and first in choose.prefer or in figures"
+    less = [
+        other
+        for one in comparisons
+        if one.different and answer.choice in (one.first, one.second)
+        for other in (one.second if one.first == answer.choice else one.first,)
+        if other not in tied and not by_name[other].excluded
+    ]
+    if less:
+        said += "; clearly better than " + ", ".join(f"{c} ({show(by_name[c])})" for c in less)
+    return said
+
+
+def _baseline(effects: Sequence[Effect], terms: Terms, margin: str) -> str:
+    compared = [effect for effect in effects if not effect.excluded]
+    out = [f"{effect.config} is out ({effect.excluded})" for effect in effects if effect.excluded]
+    if compared:
+        listed = ", ".join(f"{effect.config} {show(effect)}" for effect in compared)
+        verb = "exceeds" if terms.provisional else "can exceed"
+        return "; ".join([f"no configuration {verb} {terms.baseline} by {margin}: {listed}", *out])
+    return "; ".join([f"{terms.baseline} is all that is left to choose", *out])
+
+
+def _undecided(effects: Sequence[Effect], terms: Terms, margin: str) -> str:
+    listed = ", ".join(f"{effect.config} {show(effect)}" for effect in effects)
+    out = [f"{effect.config}: {effect.excluded}" for effect in effects if effect.excluded]
+    if terms.baseline in terms.excluded:
+        out.append(f"{terms.baseline}: {terms.excluded[terms.baseline]}")
+    said = f"no configuration is clearly better than {terms.baseline} by {margin}, and not all are "
+    said += f"clearly no better: {listed}"
+    return "; ".join([said, *out]) + "."
+
+
+def _nothing_to_choose(effects: Sequence[Effect], terms: Terms, figures: Figures) -> str:
+    left = len(figures.scores(terms.baseline))
+    if left < (1 if terms.provisional else MIN_BLOCKS):
+        return (
+            f"{terms.baseline} has all weighted cells in {left} of {figures.blocks} blocks: "
+            "there is nothing to compare with."
+        )
+    out = [f"{effect.config}: {effect.excluded}" for effect in effects if effect.excluded]
+    if terms.baseline in terms.excluded:
+        out.append(f"{terms.baseline}: {terms.excluded[terms.baseline]}")
+    return "no configuration is left to choose from: " + "; ".join(out) + "."
+
+
+def costs(choice: str | None, points: Sequence[PointEffect]) -> tuple[str, ...]:
+    """What the choice costs: where it is slower than the baseline, then where it only ties."""
+    own = [point for point in points if point.config == choice and point.ratio is not None]
+    losses = [p for p in own if p.word == "worse" or (p.word == "undecided" and (p.ratio or 1) < 1)]
+    ties = [p for p in own if p.word == "no difference"]
+    return tuple(point.sentence for point in [*losses, *ties])
+
+
+def advice(
+    answer: Answer,
+    estimates: Mapping[str, Estimate | None],
+    effects: Sequence[Effect],
+    terms: Terms,
+    figures: Figures,
+) -> tuple[str, ...]:
+    """What to do next, where the answer is no clear choice."""
+    if answer.status == "chosen":
+        return ()
+    if answer.status == "provisional":
+        blocks = f"benchmark.blocks: {max(3, figures.blocks)}"
+        return (f"measure with at least {blocks}, each block in server lives of its own",)
+    found = [
+        f"repeat the void cells of {effect.config}: runbook run PARAMS --from benchmark"
+        for effect in effects
+        if effect.excluded.startswith("not choosable")
+    ]
+    if answer.status == "undecided":
+        found.append(_more_blocks(estimates, terms, figures))
+    found.append("or decide yourself, with a name and a reason: choose.override in the parameters")
+    return tuple(found)
+
+
+def _more_blocks(estimates: Mapping[str, Estimate | None], terms: Terms, figures: Figures) -> str:
+    others = {
+        config: estimate
+        for config, estimate in estimates.items()
+        if config != terms.baseline and config not in terms.excluded
+    }
+    needed = sensitivity.blocks_to_decide(others, terms.log_margin)
+    if needed is None:
+        return (
+            "the effect lies too near the margin for its scatter: a hundred blocks would not "
+            "decide; longer cells or a quieter machine may"
+        )
+    return (
+        f"measure afresh with benchmark.blocks: {max(needed, figures.blocks + 1)}: with the "
+        f"scatter seen, {needed} blocks decide in four runs of five (adding blocks to these until "
+        "it fits would not be honest)"
+    )
+
+
+def notes(figures: Figures, terms: Terms, scores: Scores) -> tuple[str, ...]:
+    """What a reader should know about the figures themselves."""
+    found = []
+    base = terms.excluded.get(terms.baseline)
+    if base:
+        found.append(f"{terms.baseline} itself is beyond a limit and cannot be chosen ({base})")
+    for config in figures.others:
+        values = list(scores[config].values())
+        if len(values) >= MIN_BLOCKS and max(values) == min(values):
+            found.append(
+                f"the figures of {config} do not scatter at all over {len(values)} blocks: "
+                "they look copied, not measured"
+            )
+        missing = figures.blocks - len(values)
+        if missing and values:
+            found.append(f"{config} is out of {missing} of {figures.blocks} blocks: void cells")
+    return tuple(found)

@@ -1,0 +1,132 @@
+"""Intervals and tests on log-ratios, one value a block (pure).
+
+A value is ``log(throughput / the baseline's in the same block)``, so its exponential is a ratio
+and the pairing removes what both had in common. The unit is the block: requests of one server
+life share that life's luck, and testing them as if they did not is wrong half of the time.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from scipy import stats
+
+CONFIDENCE = 0.95
+MIN_BLOCKS = 3
+
+Alternative = Literal["two-sided", "less", "greater"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Mean of ``n`` values with its interval, in the unit of the values (log-ratios here).
+
+    ``low`` and ``high`` are ``None`` where ``no_interval`` says why; ``sd`` is that of one value.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+    sd: float | None
+    no_interval: str = ""
+
+
+def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
+    """Two-sided t interval of the mean; on paired differences this is the paired t interval.
+
+    Fewer than three values get no interval. Raises ``ValueError`` without any value.
+    """
+    return _interval(values, confidence, new_values=0)
+
+
+def prediction_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
+    """Two-sided interval in which one new value (a new server life) falls.
+
+    Wider than that of the mean: a single new life scatters by itself. Same refusals.
+    """
+    return _interval(values, confidence, new_values=1)
+
+
+def _interval(values: Sequence[float], confidence: float, new_values: int) -> Estimate:
+    n = len(values)
+    if n == 0:
+        raise ValueError("an estimate needs at least one value")
+    mean = math.fsum(values) / n
+    if n < MIN_BLOCKS:
+        return Estimate(mean, None, None, n, None, too_few(n))
+    sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+    half = _t_quantile(n - 1, confidence) * sd * math.sqrt(new_values + 1 / n)
+    return Estimate(mean, mean - half, mean + half, n, sd)
+
+
+def too_few(n: int) -> str:
+    """Why ``n`` blocks carry no interval."""
+    return f"{n} {'block' if n == 1 else 'blocks'}: an interval needs at least {MIN_BLOCKS}"
+
+
+def p_value(
+    values: Sequence[float], null: float = 0.0, alternative: Alternative = "two-sided"
+) -> float | None:
+    """p of the t test that the mean is ``null``; ``None`` below three values.
+
+    Values without any scatter give 0 or 1 (two-sided: 1 when they equal ``null``).
+    """
+    if len(values) < MIN_BLOCKS:
+        return None
+    if max(values) == min(values):
+        sides = {"two-sided": values[0] != null, "less": values[0] < null}
+        return 0.0 if sides.get(alternative, values[0] > null) else 1.0
+    return float(stats.ttest_1samp(values, null, alternative=alternative).pvalue)
+
+
+def equivalence_p(values: Sequence[float], bound: float) -> float | None:
+    """p of two one-sided tests: small where the mean clearly lies within ``-bound..bound``."""
+    below = p_value(values, bound, "less")
+    above = p_value(values, -bound, "greater")
+    return None if below is None or above is None else max(below, above)
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's adjustment of a family of p values; ``None`` (not tested) stays and does not count."""
+    tested = sorted((p, at) for at, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
+    reached = 0.0
+    for rank, (p, at) in enumerate(tested):
+        reached = max(reached, min(1.0, (len(tested) - rank) * p))
+        adjusted[at] = reached
+    return adjusted
+
+
+def power(effect: float, sd: float, n: int, confidence: float = CONFIDENCE) -> float:
+    """Chance that the interval of ``n`` values lies above 0 when their true mean is ``effect``."""
+    if n < MIN_BLOCKS:
+        return 0.0
+    if sd <= 0:
+        return 1.0 if effect > 0 else 0.0
+    shift = effect * math.sqrt(n) / sd
+    if shift > 35:  # the noncentral t is evaluated as nan far out, where the answer is certain
+        return 1.0
+    return float(stats.nct.sf(_t_quantile(n - 1, confidence), n - 1, shift))
+
+
+def blocks_needed(
+    effect: float, sd: float, wanted_power: float = 0.8, most: int = 100
+) -> int | None:
+    """Fewest blocks whose interval clears a difference of ``effect`` with that power.
+
+    ``None`` when even ``most`` blocks would not do. The sign of ``effect`` does not matter.
+    """
+    for n in range(MIN_BLOCKS, most + 1):
+        if power(abs(effect), sd, n) >= wanted_power:
+            return n
+    return None
+
+
+@functools.cache
+def _t_quantile(degrees: int, confidence: float) -> float:
+    return float(stats.t.ppf((1 + confidence) / 2, degrees))
