@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
-from typing import Literal
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal, get_args
+
+from runbook.errors import BadInput
 
 CellStatus = Literal["ok", "void", "server_died", "not_run"]
 
@@ -53,3 +56,63 @@ def to_csv(cells: Iterable[Cell]) -> str:
                 row[key] = f"{value:.6g}"
         writer.writerow(row)
     return out.getvalue()
+
+
+def from_csv(text: str, source: str = "cells.csv") -> list[Cell]:
+    """Cells from a table with at least config, concurrency and output_tok_s; a line each.
+
+    An empty or missing value takes the field's default. Without ``life`` all is one life; without
+    ``block`` the lives of a configuration, in their order, are its blocks. Foreign columns are
+    ignored. Raises ``BadInput`` with line and column.
+    """
+    reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff")), skipinitialspace=True)
+    columns = [(name or "").strip() for name in reader.fieldnames or ()]
+    missing = [name for name in ("config", "concurrency", "output_tok_s") if name not in columns]
+    if missing:
+        raise BadInput(
+            f"{source} has no column {', '.join(missing)}",
+            "a header line with config, concurrency, output_tok_s",
+            f"add the header to {source}",
+        )
+    reader.fieldnames = columns
+    cells = [_parse_row(row, f"{source} line {reader.line_num}") for row in reader]
+    return cells if "block" in columns else _lives_as_blocks(cells)
+
+
+def _parse_row(row: dict[str, str | None], where: str) -> Cell:
+    values: dict[str, Any] = {"life": 1, "block": 1}
+    for field in fields(Cell):
+        text = (row.get(field.name) or "").strip()
+        if text:
+            values[field.name] = _parse(text, str(field.type), f"{where}, column {field.name}")
+        elif field.name in ("config", "concurrency"):
+            raise BadInput(f"{where}: {field.name} is empty", "a value", "complete the line")
+    return Cell(**values)
+
+
+def _parse(text: str, kind: str, where: str) -> Any:
+    """A value of a column as the annotation ``kind`` wants it."""
+    if kind == "str":
+        return text
+    if kind == "CellStatus":
+        if text in get_args(CellStatus):
+            return text
+        raise BadInput(f"{where}: {text!r}", "one of " + ", ".join(get_args(CellStatus)))
+    whole = kind.startswith("int")
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf or (whole and not number.is_integer()):
+        wanted = "a whole number" if whole else "a number"
+        raise BadInput(f"{where}: {text!r}", f"{wanted}, 0 or more", "correct the line")
+    return int(number) if whole else number
+
+
+def _lives_as_blocks(cells: list[Cell]) -> list[Cell]:
+    lives: dict[str, list[int]] = {}
+    for cell in cells:
+        lives.setdefault(cell.config, [])
+        if cell.life not in lives[cell.config]:
+            lives[cell.config].append(cell.life)
+    return [replace(cell, block=lives[cell.config].index(cell.life) + 1) for cell in cells]
