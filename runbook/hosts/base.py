@@ -6,9 +6,13 @@ nothing but a POSIX shell and Python 3 is needed on the far side.
 
 from __future__ import annotations
 
+import base64
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path, PurePath
 from typing import ClassVar
 
 from runbook.errors import HostFailed
@@ -50,6 +54,10 @@ class Host(ABC):
     def why_no_systemd(self) -> str | None:
         """``None`` where systemd is PID 1 and answers, else the reason in words."""
 
+    @abstractmethod
+    def host_pid(self, pid: int) -> int | None:
+        """The process ``pid`` of this host as the runner numbers it, ``None`` if not seen."""
+
     def run(
         self, *argv: str, stdin: bytes = b"", timeout_s: float = 60.0, check: bool = True
     ) -> Done:
@@ -59,3 +67,47 @@ class Host(ABC):
             said = (done.err or done.out).strip()[-2000:]
             raise HostFailed(f"{' '.join(argv)[:300]} ended with {done.code}: {said}", "code 0")
         return done
+
+    # --- files; paths are absolute -----------------------------------------------------------
+
+    def read(self, path: str | PurePath) -> bytes | None:
+        """The content of a file, ``None`` when there is none. ``HostFailed`` when not readable."""
+        out = self._file("read", path)
+        return base64.b64decode(out) if out else None
+
+    def write(self, path: str | PurePath, data: str | bytes, mode: int = 0o644) -> None:
+        """Replace a file, whole or not at all; on disk (file and folder) when this returns."""
+        content = data.encode() if isinstance(data, str) else data
+        self._file("write", path, f"{mode:o}", stdin=content)
+
+    def remove(self, path: str | PurePath) -> None:
+        """Remove a file, a link, or a folder with all in it; absent is fine."""
+        self._file("remove", path)
+
+    def make_dir(self, path: str | PurePath, mode: int = 0o755) -> None:
+        """Make a folder and its parents; a folder that is there keeps its mode."""
+        self._file("make_dir", path, f"{mode:o}")
+
+    def exists(self, path: str | PurePath) -> bool:
+        """Whether there is anything of that name, a dangling link too."""
+        return bool(json.loads(self._file("exists", path)))
+
+    def list(self, path: str | PurePath) -> list[str] | None:
+        """The sorted names in a folder, ``None`` when there is no such folder."""
+        names: list[str] | None = json.loads(self._file("list", path))
+        return names
+
+    def _file(self, operation: str, path: str | PurePath, *more: str, stdin: bytes = b"") -> str:
+        if not PurePath(path).is_absolute():
+            raise HostFailed(f"{path} is not absolute", "an absolute path on the host")
+        program = [self.python, "-I", "-S", "-c", far_side()]
+        done = self.execute([*program, operation, str(path), *more], stdin, 60.0)
+        if done.code:
+            raise HostFailed(f"{operation} on {self.kind}: {done.err.strip()[-2000:]}")
+        return done.out
+
+
+@cache
+def far_side() -> str:
+    """The program that does file operations on a host."""
+    return Path(__file__).with_name("far_side.py").read_text()

@@ -1,0 +1,335 @@
+"""A throw-away systemd: PID 1 of private namespaces, over an overlay of this machine's ``/``.
+
+Its files survive in a folder, so that it can be rebooted, lose its power and be opened again
+later. The network is this machine's: what listens in the box is reached at 127.0.0.1 from here.
+It isolates a rehearsal from the machine; it is no security boundary.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from runbook.errors import BadInput, HostFailed, NotHere
+from runbook.hosts.base import COMMAND_ENV, Done, Host
+from runbook.hosts.local import execute_here
+from runbook.launch.owned import Job, Owned
+
+BOOT_S = 60.0
+GO_DOWN_S = 120.0
+SYSTEMD = "/lib/systemd/systemd"
+
+#: Folders of the box itself; a bind over one of them, or over a parent, would hide them.
+_ITS_OWN = ("/etc/systemd/system", "/var/log/journal", "/usr/lib", "/run", "/dev", "/proc", "/sys")
+
+_NAMESPACES = ("--mount", "--uts", "--ipc", "--pid")
+_PROGRAMS = {
+    SYSTEMD: "systemd",
+    "systemctl": "systemd",
+    "journalctl": "systemd",
+    "dbus-daemon": "dbus",
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "setpriv": "util-linux",
+    "mount": "mount",
+}
+
+
+class Box(Host):
+    """A systemd of its own, booted while the context is entered.
+
+    ``state``: the folder that holds its files. ``binds``: paths of this machine that must be
+    visible inside, read-only, besides the interpreter's.
+    """
+
+    kind = "box"
+
+    def __init__(self, state: Path, binds: Iterable[Path] = ()) -> None:
+        self.state = state.absolute()
+        self.binds = _visible([*binds, Path(sys.prefix), Path(sys.base_prefix)])
+        self._owned: Owned | None = None
+        self._init: int | None = None
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            # What does not go down in time is ended all the same.
+            if kind is None and self._init is not None:
+                with contextlib.suppress(HostFailed):
+                    self.shutdown()
+        finally:
+            self.close()
+
+    def open(self) -> None:
+        """Boot. Raises ``NotHere``, ``HostFailed``, ``RunBusy`` when another process has it open."""
+        if self._owned is not None:
+            return
+        if reason := why_no_box(self.state):
+            raise NotHere(f"no box can be made here: {reason}")
+        for folder in ("upper", "work", "root"):
+            (self.state / folder).mkdir(parents=True, exist_ok=True)
+        pairs = [text for source, target in self.binds for text in (str(source), str(target))]
+        job = Job(
+            argv=[
+                shutil.which("unshare") or "",
+                *_NAMESPACES,
+                "--fork",
+                "--kill-child",
+                "--",
+                "/bin/sh",
+                str(Path(__file__).with_name("box_init.sh")),
+                str(self.state),
+                *pairs,
+            ],
+            env=COMMAND_ENV,
+            log=str(self.state / "console.log"),
+            lock=str(self.state / "lock"),
+            cgroup=str(cgroup2_folder()),
+        )
+        self._owned = Owned(job, self.state / "owner.log")
+        try:
+            self._wait_booted(self._owned)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End everything in the box at once, and the box. Safe to call twice."""
+        self._init = None
+        if self._owned is not None:
+            self._owned.close()
+            self._owned = None
+
+    def shutdown(self) -> None:
+        """Power off in good order; ``open`` boots it again."""
+        self._go_down("poweroff")
+        self.close()
+
+    def reboot(self) -> None:
+        """Reboot in good order, through systemd, and return when it is up again."""
+        self._go_down("reboot")
+        self._boot_again()
+
+    def cut(self) -> None:
+        """Sudden death of everything in the box, as by a power cut; returns when it is up again.
+
+        This machine's page cache survives it, so writes that never reached the disk are not lost.
+        """
+        owned = self._running()
+        self._init = None
+        owned.order("stop", grace_s=0)
+        self._wait_exited(owned, BOOT_S)
+        self._boot_again()
+
+    @property
+    def python(self) -> str:
+        """The runbook's own interpreter, which is bound into every box."""
+        return sys.executable
+
+    def execute(self, argv: Sequence[str], stdin: bytes, timeout_s: float) -> Done:
+        """Run ``argv`` inside; on time-out, and when the box goes down, all of it is ended."""
+        self._running()
+        env = [f"{name}={value}" for name, value in COMMAND_ENV.items()]
+        inside = ["nsenter", "--target", str(self._init), *_NAMESPACES, "--cgroup", "--"]
+        done = execute_here([*inside, "env", "-i", *env, *argv], stdin, timeout_s, COMMAND_ENV)
+        return Done(tuple(argv), done.code, done.out, done.err)
+
+    def why_no_systemd(self) -> str | None:
+        """``None`` while it is booted."""
+        return None if self._init is not None else "the box is not booted"
+
+    def boot_id(self) -> str:
+        """The id of this boot."""
+        return self.run("cat", "/proc/sys/kernel/random/boot_id").out.strip()
+
+    def host_pid(self, pid: int) -> int | None:
+        """The process ``pid`` of the box as this machine numbers it, ``None`` when it is gone."""
+        self._running()
+        namespace = Path(f"/proc/{self._init}/ns/pid").readlink()
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdecimal():
+                continue
+            try:
+                if (entry / "ns/pid").readlink() != namespace:
+                    continue
+                for line in (entry / "status").read_text().splitlines():
+                    if line.startswith("NSpid:") and int(line.split()[-1]) == pid:
+                        return int(entry.name)
+            except OSError:
+                continue
+        return None
+
+    def journal(self, unit: str) -> str:
+        """The journal of a unit over all boots, also while the box is down."""
+        if self._init is not None:
+            self.run("journalctl", "--sync")
+        folder = self.state / "upper/var/log/journal"
+        argv = [
+            "journalctl",
+            f"--directory={folder}",
+            f"--unit={unit}",
+            "--output=short-iso-precise",
+        ]
+        done = execute_here([*argv, "--no-pager", "--quiet"], b"", 60, COMMAND_ENV)
+        if done.code:
+            raise HostFailed(f"the box's journal cannot be read: {done.err.strip()}")
+        return done.out
+
+    # --- up and down ------------------------------------------------------------------------
+
+    def _running(self) -> Owned:
+        if self._owned is None or self._init is None:
+            raise HostFailed("the box is not booted", "a booted box", "open it")
+        return self._owned
+
+    def _go_down(self, how: str) -> None:
+        owned = self._running()
+        self.run("systemctl", "--no-block", how)
+        self._init = None
+        self._wait_exited(owned, GO_DOWN_S)
+
+    def _wait_exited(self, owned: Owned, timeout_s: float) -> None:
+        event = owned.event(timeout_s)
+        if event is None or event["event"] != "exited":
+            self.close()
+            raise HostFailed(f"the box did not go down within {timeout_s:g} s")
+
+    def _boot_again(self) -> None:
+        owned = self._owned
+        if owned is not None:
+            owned.order("start")
+            self._wait_booted(owned)
+
+    def _wait_booted(self, owned: Owned) -> None:
+        deadline = time.monotonic() + BOOT_S
+        outer = owned.started(f"the box {self.state}", BOOT_S)["pid"]
+        said = ""
+        while time.monotonic() < deadline:
+            event = owned.event(0.03)
+            if event is not None:
+                self.close()
+                raise HostFailed(f"the box ended while booting: {self._console()}")
+            self._init = self._init or _systemd_below(outer)
+            if self._init is None:
+                continue
+            left_s = max(1.0, deadline - time.monotonic())
+            said = self.execute(
+                ("systemctl", "is-system-running", "--wait"), b"", left_s
+            ).out.strip()
+            if said in ("running", "degraded"):
+                return
+        self.close()
+        raise HostFailed(f"the box had not booted after {BOOT_S:g} s ({said}): {self._console()}")
+
+    def _console(self) -> str:
+        text = (self.state / "console.log").read_text(errors="backslashreplace").strip()
+        return text[-1500:] or "nothing on its console"
+
+
+def cgroup2_folder() -> Path | None:
+    """Where cgroup2 is mounted, ``None`` where it is not."""
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, folder, kind, *_ = line.split()
+        if kind == "cgroup2":
+            return Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), folder))
+    return None
+
+
+def why_no_box(state: Path) -> str | None:
+    """``None`` where a box can be made with its files in ``state``, else what is missing and what
+    to do about it. Tries the real thing: namespaces, a cgroup, an overlay on that file system."""
+    if os.geteuid() != 0:
+        return "it needs root: run as root (sudo)"
+    path = COMMAND_ENV["PATH"]
+    for program, package in _PROGRAMS.items():
+        if shutil.which(program, path=path) is None:
+            return f"{program} is missing: apt-get install {package}"
+    folder = cgroup2_folder()
+    if folder is None:
+        return "cgroup2 is not mounted: mount -t cgroup2 cgroup2 /sys/fs/cgroup"
+    try:
+        trial = folder / f"runbook-trial-{uuid.uuid4().hex}"
+        trial.mkdir()
+        trial.rmdir()
+    except OSError as error:
+        said = error.strerror
+        return f"no cgroup in {folder} ({said}): make it writable (containers: --privileged)"
+    return _why_no_namespaces() or _why_no_overlay(state)
+
+
+def _why_no_namespaces() -> str | None:
+    argv = ["unshare", *_NAMESPACES, "--cgroup", "--fork", "--mount-proc", "true"]
+    done = execute_here(argv, b"", 20, COMMAND_ENV)
+    if done.code == 0:
+        return None
+    return f"no private namespaces ({done.err.strip()}): allow them (containers: --privileged)"
+
+
+_TRY_OVERLAY = """
+set -e
+cd "$1"
+mkdir upper work root
+mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root
+rm -rf root/etc/systemd/system
+mkdir root/etc/systemd/system
+"""
+
+
+def _why_no_overlay(state: Path) -> str | None:
+    parent = next(folder for folder in (state, *state.parents) if folder.is_dir())
+    with tempfile.TemporaryDirectory(prefix=".trial-", dir=parent) as trial:
+        argv = ["unshare", "--mount", "sh", "-c", _TRY_OVERLAY, "sh", trial]
+        done = execute_here(argv, b"", 20, COMMAND_ENV)
+    if done.code == 0:
+        return None
+    said = done.err.strip()
+    return f"no overlay with its files in {state} ({said}): use a folder on ext4, xfs or tmpfs"
+
+
+def _systemd_below(outer: int) -> int | None:
+    """The PID 1 of a box once it has become systemd."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                name, _, rest = (entry / "stat").read_text().rpartition(")")
+                if int(rest.split()[1]) == outer and name.endswith("(systemd"):
+                    return int(entry.name)
+            except OSError:
+                continue
+    return None
+
+
+def _visible(paths: Iterable[Path]) -> list[tuple[Path, Path]]:
+    """(source, target) for each path and for what it resolves to, parents first.
+
+    A path that holds the box's own folders is left out: the overlay shows it anyway.
+    """
+    pairs = set()
+    for path in paths:
+        if not path.exists():
+            raise BadInput(f"{path} does not exist", "a path to show in the box")
+        source = path.resolve()
+        pairs |= {(source, target) for target in (path.absolute(), source)}
+    return sorted(pair for pair in pairs if not _hides(pair[1]))
+
+
+def _hides(target: Path) -> bool:
+    return any(Path(own).is_relative_to(target) for own in _ITS_OWN)

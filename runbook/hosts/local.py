@@ -1,0 +1,78 @@
+"""This machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from runbook.errors import HostFailed
+from runbook.hosts.base import COMMAND_ENV, Done, Host
+
+#: What ``systemctl is-system-running`` says of a manager that takes orders.
+TAKES_ORDERS = ("running", "degraded", "starting", "initializing")
+
+
+class LocalHost(Host):
+    """Commands run here, as the user who runs the runbook."""
+
+    kind = "local"
+
+    @property
+    def python(self) -> str:
+        """The runbook's own interpreter."""
+        return sys.executable
+
+    def execute(self, argv: Sequence[str], stdin: bytes, timeout_s: float) -> Done:
+        """Run ``argv`` in a session of its own; on time-out all of it is ended."""
+        return execute_here(argv, stdin, timeout_s, COMMAND_ENV)
+
+    def why_no_systemd(self) -> str | None:
+        """``None`` where systemd is PID 1 here and answers."""
+        if not Path("/run/systemd/system").is_dir():
+            init = Path("/proc/1/comm").read_text().strip()
+            return f"systemd is not PID 1 on this machine (PID 1 is {init})"
+        done = self.run("systemctl", "is-system-running", check=False)
+        state = done.out.strip()
+        if state in TAKES_ORDERS:
+            return None
+        return f"systemd does not answer: {state or done.err.strip() or f'code {done.code}'}"
+
+    def host_pid(self, pid: int) -> int | None:
+        """Processes here are the runner's own."""
+        return pid
+
+
+def execute_here(
+    argv: Sequence[str], stdin: bytes, timeout_s: float, env: Mapping[str, str]
+) -> Done:
+    """Run a command on this machine to its end; one that is not there ends with 127, as in a shell.
+
+    Raises ``HostFailed`` when it has not ended after ``timeout_s``; its session is killed then,
+    and also when the caller is interrupted.
+    """
+    pipe = subprocess.PIPE
+    try:
+        process = subprocess.Popen(
+            argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env, cwd="/", start_new_session=True
+        )
+    except (FileNotFoundError, PermissionError) as error:
+        return Done(tuple(argv), 127, "", f"{argv[0]}: {error.strerror}")
+    try:
+        out, err = process.communicate(stdin, timeout_s)
+    except subprocess.TimeoutExpired:
+        raise HostFailed(
+            f"{' '.join(argv)[:300]} had not ended after {timeout_s:g} s", "an end in time"
+        ) from None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return Done(tuple(argv), process.returncode, _text(out), _text(err))
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="backslashreplace")
