@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from runbook import params
 from runbook.errors import BadInput
 from runbook.hosts.base import Done, Host
-from runbook.hosts.box import Box, why_no_box
+from runbook.hosts.box import Box, not_shown, why_no_box
 from runbook.hosts.local import LocalHost
+from runbook.rehearsal import model
+from runbook.run import clone_root
 
-__all__ = ["Box", "Done", "Host", "LocalHost", "open_host", "why_no_box"]
+__all__ = ["Box", "Done", "Host", "LocalHost", "open_for", "open_host", "why_no_box"]
+
+
+def open_for(
+    parameters: params.Params, run_folder: Path, binds: Iterable[Path] = ()
+) -> AbstractContextManager[Host]:
+    """The host of a deployment; a box keeps its files in ``run_folder/box`` and sees, besides
+    ``binds``, the clone and whatever the parameters name that it would not see by itself."""
+    server = parameters.server
+    named = [server.interpreter, server.cwd, server.model, server.draft]
+    if server.api_key is not None:
+        named.append(server.api_key.file)
+    paths = [Path(name) for name in named if name.startswith("/")]
+    if server.model.startswith(model.EMBEDDED):
+        paths.append(model.cache_folder())
+        paths[-1].mkdir(parents=True, exist_ok=True)
+    seen = [
+        *binds,
+        clone_root() or Path(__file__).parents[2],
+        *(path for path in paths if path.exists() and not_shown(path)),
+    ]
+    return open_host(parameters.host, run_folder / "box", seen)
 
 
 @contextmanager

@@ -30,7 +30,8 @@ GO_DOWN_S = 120.0
 SYSTEMD = "/lib/systemd/systemd"
 
 #: Folders of the box itself; a bind over one of them, or over a parent, would hide them.
-_ITS_OWN = ("/etc/systemd/system", "/var/log/journal", "/usr/lib", "/run", "/dev", "/proc", "/sys")
+_LAID_OVER = ("/tmp", "/run", "/dev", "/proc", "/sys")
+_ITS_OWN = ("/etc/systemd/system", "/var/log/journal", "/usr/lib", *_LAID_OVER)
 
 _NAMESPACES = ("--mount", "--uts", "--ipc", "--pid")
 _PROGRAMS = {
@@ -79,7 +80,7 @@ class Box(Host):
             self.close()
 
     def open(self) -> None:
-        """Boot. Raises ``NotHere``, ``HostFailed``, ``RunBusy`` when another process has it open."""
+        """Boot. ``NotHere``, ``HostFailed``, or ``RunBusy`` when another process has it open."""
         if self._owned is not None:
             return
         if reason := why_no_box(self.state):
@@ -329,6 +330,14 @@ def _visible(paths: Iterable[Path]) -> list[tuple[Path, Path]]:
         source = path.resolve()
         pairs |= {(source, target) for target in (path.absolute(), source)}
     return sorted(pair for pair in pairs if not _hides(pair[1]))
+
+
+def not_shown(path: Path) -> bool:
+    """Whether a box does not see ``path`` by itself: under ``/tmp`` and the like, or on another
+    file system than ``/``."""
+    names = (path.absolute(), path.resolve())
+    laid_over = any(name.is_relative_to(folder) for name in names for folder in _LAID_OVER)
+    return laid_over or path.stat().st_dev != Path("/").stat().st_dev
 
 
 def _hides(target: Path) -> bool:

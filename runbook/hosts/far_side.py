@@ -7,13 +7,14 @@ goes through standard input and, in base64, standard output, so that no byte is 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable
 
 
 def write(path: str, mode: str) -> None:
@@ -45,10 +46,8 @@ def sync_folder(folder: Path) -> None:
 
 def read(path: str) -> None:
     """Print the content in base64, nothing (not even a newline) when there is no such file."""
-    try:
+    with contextlib.suppress(FileNotFoundError):
         print(base64.b64encode(Path(path).read_bytes()).decode())
-    except FileNotFoundError:
-        pass
 
 
 def remove(path: str) -> None:

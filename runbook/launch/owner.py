@@ -65,14 +65,12 @@ def descendants(root: int) -> set[int]:
     """The living processes below ``root`` (zombies left out)."""
     children: dict[int, list[int]] = {}
     dead = set()
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                state, parent = (
-                    Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()[:2]
-                )
-                children.setdefault(int(parent), []).append(int(entry))
-                dead.update([int(entry)] if state in "ZX" else [])
+                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+                children.setdefault(int(parent), []).append(int(entry.name))
+                dead.update([int(entry.name)] if state in "ZX" else [])
     found: set[int] = set()
     below = [root]
     while below:

@@ -1,0 +1,88 @@
+"""Real boxes for tests, and what must not be left of them."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from runbook.hosts.box import Box, cgroup2_folder, why_no_box
+
+
+def need_box(folder: Path) -> None:
+    """Skip with the reason where no box can be made; in CI that is a failure."""
+    reason = why_no_box(folder)
+    if reason and os.environ.get("CI") == "true":
+        pytest.fail(f"no box can be made: {reason}")
+    if reason:
+        pytest.skip(f"no box can be made: {reason}")
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory):
+    """A booted box, shared by the tests of one file."""
+    folder = tmp_path_factory.mktemp("box")
+    need_box(folder)
+    with Box(folder / "box") as booted:
+        yield booted
+
+
+@dataclass(frozen=True)
+class Traces:
+    """Where a box shows on this machine."""
+
+    namespace: Path
+    cgroup: Path
+    owners: frozenset[int]
+
+    @classmethod
+    def of(cls, box: Box) -> "Traces":
+        inner = Path(f"/proc/{box._init}/cgroup").read_text().splitlines()[-1].split("::")[1]
+        name = next(part for part in Path(inner).parts if part.startswith("runbook-owner-"))
+        return cls(
+            Path(f"/proc/{box._init}/ns/mnt").readlink(),
+            cgroup2_folder() / name,
+            frozenset({box._owned.pid, *children_of(box._owned.pid)}),
+        )
+
+    def left(self) -> list[str]:
+        """What is still there: processes (and with them mounts), the cgroup, the owner."""
+        found = [str(self.cgroup)] if self.cgroup.exists() else []
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if entry.name.isdecimal() and (entry / "ns/mnt").readlink() == self.namespace:
+                    found.append(f"process {entry.name}: {(entry / 'comm').read_text().strip()}")
+        return found + [f"owner {pid}" for pid in self.owners if is_alive(pid)]
+
+    def wait_gone(self, timeout_s: float = 5.0) -> None:
+        wait_until(lambda: not self.left(), timeout_s, self.left)
+
+
+def wait_until(true, timeout_s, what=lambda: ""):
+    deadline = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def run_python(script: str, *arguments: str, **options) -> subprocess.Popen:
+    """A separate process that runs ``script``; its first line of output says it is ready."""
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, text=True, **options
+    )

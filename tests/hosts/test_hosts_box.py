@@ -1,0 +1,185 @@
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from boxes import Traces, need_box
+
+from runbook import params
+from runbook.errors import BadInput, HostFailed, RunBusy
+from runbook.hosts import Box, open_host
+
+UNIT = """[Service]
+ExecStart=/bin/sh -c 'echo started with {word}; exec sleep 1000'
+[Install]
+WantedBy=multi-user.target
+"""
+UNITS = Path("/etc/systemd/system")
+
+
+def state_of(box, unit):
+    return box.run("systemctl", "is-active", unit, check=False).out.strip()
+
+
+def test_systemd_is_pid_1_and_nothing_of_this_machine_is_enabled(box):
+    assert box.why_no_systemd() is None
+    assert box.run("cat", "/proc/1/comm").out == "systemd\n"
+    assert box.list(UNITS) == []
+    assert box.run("systemctl", "--failed", "--no-legend").out == ""
+    machine_id = Path("/etc/machine-id")
+    assert not machine_id.exists() or box.read(machine_id) != machine_id.read_bytes()
+
+
+def test_a_unit_survives_reboot_and_power_cut_with_its_journal(box):
+    box.write(UNITS / "lasting.service", UNIT.format(word="persistence"))
+    box.run("systemctl", "daemon-reload")
+    box.run("systemctl", "enable", "--now", "lasting.service")
+    boots = [box.boot_id()]
+    for again in (box.reboot, box.cut):
+        again()
+        boots.append(box.boot_id())
+        assert state_of(box, "lasting.service") == "active"
+    assert len(set(boots)) == 3
+    assert len(box.run("journalctl", "--list-boots", "--no-pager", "--quiet").out.splitlines()) >= 3
+    assert box.journal("lasting.service").count("started with persistence") == 3
+
+
+def test_a_command_gets_its_input_and_its_code_is_told(box):
+    assert box.run("cat", stdin=b"a\0\xff").out == "a\0\\xff"
+    assert box.run("sh", "-c", "exit 7", check=False).code == 7
+    assert box.run("no-such-command", check=False).code == 127
+    with pytest.raises(HostFailed, match="ended with 7"):
+        box.run("sh", "-c", "exit 7")
+
+
+def test_nothing_of_the_callers_environment_leaks_in(box, monkeypatch):
+    monkeypatch.setenv("LEAK", "1")
+    assert "LEAK" not in box.run("env").out
+
+
+def test_a_command_that_hangs_is_ended(box):
+    with pytest.raises(HostFailed, match="had not ended"):
+        box.run("sh", "-c", "sleep 777 & sleep 777", timeout_s=0.5)
+    assert box.run("pgrep", "-x", "sleep", "-a", check=False).out.count("777") == 0
+
+
+def test_its_process_is_found_here_and_answers_at_loopback(box):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    serve = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(port)]
+    box.run("systemd-run", "--unit=web", *serve)
+    inside = int(box.run("systemctl", "show", "-P", "MainPID", "web").out)
+    outside = box.host_pid(inside)
+    assert outside != inside
+    assert str(port) in Path(f"/proc/{outside}/cmdline").read_text()
+    for _ in range(100):
+        with socket.socket() as client:
+            if client.connect_ex(("127.0.0.1", port)) == 0:
+                break
+        box.run("sleep", "0.05")
+    else:
+        pytest.fail("nothing listens")
+    box.run("systemctl", "stop", "web")
+    assert box.host_pid(inside) is None
+
+
+def test_the_machine_is_left_as_it_is(box):
+    before = sorted(UNITS.iterdir())
+    box.write("/etc/box-was-here", "x")
+    box.remove("/etc/hostname")
+    assert not Path("/etc/box-was-here").exists()
+    assert Path("/etc/hostname").exists()
+    assert sorted(UNITS.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ["a b:c,d", "q'u\"o\\te\nünïcode"])
+def test_any_path_will_do_for_its_files_and_for_what_it_sees(tmp_path, name):
+    need_box(tmp_path)
+    project = tmp_path / f"project {name}"
+    project.mkdir()
+    (project / "file").write_text("seen")
+    with Box(tmp_path / name, [project, project / "file"]) as box:
+        assert box.read(project / "file") == b"seen"
+        with pytest.raises(HostFailed, match="Read-only file system"):
+            box.write(project / "file", "changed")
+        box.write("/root/kept", name)
+    with Box(tmp_path / name) as box:
+        assert box.read("/root/kept") == name.encode()
+        assert not box.exists(project)
+
+
+def test_a_bind_through_a_link_is_seen_by_both_names(tmp_path):
+    need_box(tmp_path)
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real/file").write_text("seen")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with Box(tmp_path / "box", [tmp_path / "link"]) as box:
+        assert box.read(tmp_path / "link/file") == box.read(tmp_path / "real/file") == b"seen"
+
+
+def test_a_bind_that_holds_the_boxs_own_folders_does_not_hide_them(tmp_path):
+    need_box(tmp_path)
+    with Box(tmp_path / "box", [Path("/"), Path("/usr"), Path("/etc")]) as box:
+        assert box.list(UNITS) == []
+        box.write(UNITS / "own.service", "x")
+    assert not (UNITS / "own.service").exists()
+
+
+def test_a_bind_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(BadInput, match="does not exist"):
+        Box(tmp_path / "box", [tmp_path / "absent"])
+
+
+def test_two_at_once_do_not_see_each_other(box, tmp_path):
+    with Box(tmp_path / "other") as other:
+        other.run("systemd-run", "--unit=same", "sleep", "1000")
+        box.run("systemd-run", "--unit=same", "sleep", "1000")
+        other.run("systemctl", "stop", "same")
+        assert state_of(box, "same") == "active"
+        traces = Traces.of(other)
+    traces.wait_gone()
+    assert state_of(box, "same") == "active"
+
+
+def test_a_second_opener_is_refused_and_told_who_holds_it(box):
+    with pytest.raises(RunBusy, match=f"process {os.getpid()} "):
+        Box(box.state).open()
+    assert box.run("true").code == 0
+
+
+def test_the_journal_can_be_read_after_the_end(tmp_path):
+    need_box(tmp_path)
+    with Box(tmp_path / "box") as box:
+        box.run("systemd-run", "--unit=said", "--wait", "echo", "last words")
+    assert "last words" in box.journal("said.service")
+    assert box.why_no_systemd() == "the box is not booted"
+    with pytest.raises(HostFailed, match="not booted"):
+        box.run("true")
+
+
+def test_a_box_that_is_left_because_of_an_error_is_gone_too(tmp_path):
+    need_box(tmp_path)
+    with pytest.raises(ZeroDivisionError), Box(tmp_path / "box") as box:
+        traces = Traces.of(box)
+        raise ZeroDivisionError
+    assert not traces.left()
+
+
+def test_a_box_is_opened_from_parameters(tmp_path):
+    need_box(tmp_path)
+    with open_host(params.Host(kind="box"), tmp_path / "box") as host:
+        assert host.kind == "box"
+        assert host.run("systemctl", "is-system-running", check=False).out in (
+            "running\n",
+            "degraded\n",
+        )
+
+
+def test_ssh_is_said_to_be_missing(tmp_path):
+    with (
+        pytest.raises(BadInput, match="ssh"),
+        open_host(params.Host(kind="ssh", address="a@b"), tmp_path),
+    ):
+        pass
