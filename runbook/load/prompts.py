@@ -1,0 +1,113 @@
+"""The prompts: those that come with the package, and those of a file.
+
+A file holds one JSON object a line: ``{"id": "edit-01", "kind": "edit", "messages": [{"role":
+"user", "content": "..."}]}``. The built-in ones are three such files, one a kind: ``edit`` (a piece
+of code to be repeated with one change, so that answers are long copies), ``generate`` (write,
+explain, plan) and ``agent`` (tool calls, logs, JSON, work in steps).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import json
+from pathlib import Path
+from typing import Any
+
+from runbook.errors import BadInput
+from runbook.load.records import Prompt
+
+KINDS = ("edit", "generate", "agent")
+ROLES = ("assistant", "system", "tool", "user")
+MAX_BYTES = 64 * 1024 * 1024
+
+_WANTED = (
+    '{"id": text, "kind": text, "messages": [{"role": text, "content": text}, ...]} in one line'
+)
+
+
+@functools.cache
+def builtin_prompts() -> tuple[Prompt, ...]:
+    """The prompts of this project, in order of kind and id."""
+    folder = importlib.resources.files("runbook.load") / "builtin"
+    texts = [(folder / f"{kind}.jsonl").read_text("utf-8") for kind in KINDS]
+    return parse_prompts("".join(texts), "built-in prompts")
+
+
+def read_prompts(path: Path) -> tuple[Prompt, ...]:
+    """The prompts of a file. Raises ``BadInput`` that names file and line."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        reason = error.strerror or "unreadable"
+        raise BadInput(f"{path}: {reason}", "a readable file", "set workload.prompts") from None
+    if len(data) > MAX_BYTES:
+        raise BadInput(f"{path}: more than {MAX_BYTES >> 20} MiB", "a smaller file of prompts")
+    try:
+        return parse_prompts(data.decode("utf-8-sig"), str(path))
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise BadInput(f"{path}: line {line}: bytes that are no UTF-8", "a UTF-8 file") from None
+
+
+def parse_prompts(text: str, source: str) -> tuple[Prompt, ...]:
+    """The prompts in ``text``, blank lines left out; ``source`` names it in a ``BadInput``."""
+    prompts: list[Prompt] = []
+    lines: dict[str, int] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        where = f"{source}: line {number}"
+        prompt = _parse_line(line, where)
+        if prompt.id in lines:
+            found = f"{where}: the id {prompt.id} stands in line {lines[prompt.id]} already"
+            raise BadInput(found, "each id once", "give this prompt an id of its own")
+        lines[prompt.id] = number
+        prompts.append(prompt)
+    if not prompts:
+        raise BadInput(f"{source}: no prompt in it", _WANTED, "write one prompt a line")
+    return tuple(prompts)
+
+
+def _parse_line(line: str, where: str) -> Prompt:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{where}: no JSON ({error})", _WANTED, "write one object a line") from None
+    fault = _fault(value)
+    if fault:
+        raise BadInput(f"{where}: {fault}", _WANTED, "correct this line")
+    messages = tuple({"role": m["role"], "content": m["content"]} for m in value["messages"])
+    return Prompt(value["id"], value["kind"], messages)
+
+
+def _fault(value: Any) -> str | None:
+    """What is wrong with one prompt, ``None`` when nothing is."""
+    if not isinstance(value, dict):
+        return f"{type(value).__name__} instead of an object"
+    unknown = sorted(set(value) - {"id", "kind", "messages"})
+    if unknown:
+        return f"an unknown key {unknown[0]!r}"
+    for key in ("id", "kind"):
+        if not isinstance(value.get(key), str) or not value[key].strip():
+            return f"{key} is missing, empty or no text"
+    messages = value.get("messages")
+    if not isinstance(messages, list) or not messages:
+        return "messages is missing, empty or no list"
+    return next(filter(None, map(_fault_of_message, messages)), None)
+
+
+def _fault_of_message(message: Any) -> str | None:
+    if not isinstance(message, dict) or set(message) != {"role", "content"}:
+        return "a message that has other keys than role and content"
+    if message["role"] not in ROLES:
+        return f"the role {message['role']!r}, which is none of {', '.join(ROLES)}"
+    content = message["content"]
+    if not isinstance(content, str) or not content:
+        return "a message whose content is empty or no text"
+    try:
+        content.encode()
+    except UnicodeEncodeError:
+        return "a message with half a surrogate pair, which is no text"
+    return None
