@@ -28,6 +28,10 @@ class _NotYet(Exception):
     """A rung that does not hold yet; says in words what was seen."""
 
 
+class _TimeIsUp(_NotYet):
+    """The time ended in the middle of a rung."""
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """A server's base URL and, where it asks for one, the file that holds its API key."""
@@ -104,18 +108,19 @@ def wait_ready(endpoint: Endpoint, alive: Callable[[], bool], timeout_s: float) 
     """
     started = time.monotonic()
     deadline = started + timeout_s
-    seen = "nothing was tried"
+    seen = ""
     while True:
         if not alive():
             after = time.monotonic() - started
             raise ServerFailed(
-                f"the server ended {after:.1f} s after its start, before it was ready ({seen})",
+                f"the server ended {after:.1f} s after its start, before it was ready"
+                + (f" ({seen})" if seen else ""),
                 "a server that stays",
                 "read the end of its log",
             )
         if (left_s := deadline - time.monotonic()) <= 0:
             raise ServerFailed(
-                f"{endpoint.url} was not ready after {timeout_s:.0f} s: {seen}",
+                f"{endpoint.url} was not ready after {timeout_s:g} s: {seen}",
                 f"a streamed completion of {_NEEDED_TOKENS} tokens or more",
                 "read its log; a slow start needs a larger server.timeouts.start_s",
             )
@@ -123,6 +128,8 @@ def wait_ready(endpoint: Endpoint, alive: Callable[[], bool], timeout_s: float) 
             _climb(endpoint, deadline, left_s)
             if alive():
                 return time.monotonic() - started
+        except (_TimeIsUp, httpx.TimeoutException) as error:
+            seen = f"{seen}; at last: {_in_words(error)}" if seen else _in_words(error)
         except (_NotYet, httpx.HTTPError) as error:
             seen = _in_words(error)
         time.sleep(min(_POLL_S, max(0.0, deadline - time.monotonic())))
@@ -180,7 +187,7 @@ def _events(response: httpx.Response, deadline: float) -> Iterator[dict[str, Any
     """The JSON objects of a stream up to ``[DONE]``."""
     for line in response.iter_lines():
         if time.monotonic() > deadline:
-            raise _NotYet("the completion did not end in time")
+            raise _TimeIsUp("the completion did not end in time")
         if not line.startswith("data:"):
             continue
         data = line.removeprefix("data:").strip()

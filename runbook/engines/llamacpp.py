@@ -171,10 +171,10 @@ def _running_speculation(slots: Any | None) -> str:
     only when every slot speculates.
     """
     known = [slot for slot in slots if isinstance(slot, dict)] if isinstance(slots, list) else []
-    speculates = {slot.get("speculative") for slot in known}
-    if speculates == {False}:
+    speculates = [slot.get("speculative") for slot in known]
+    if known and all(said is False for said in speculates):
         return NO_SPECULATION
-    if speculates != {True}:
+    if not all(said is True for said in speculates):
         return UNKNOWN
     used = [slot["params"] for slot in known if isinstance(slot.get("params"), dict)]
     named = {_text(settings.get("speculative.types")) for settings in used} - {None, NO_SPECULATION}

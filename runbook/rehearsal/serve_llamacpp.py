@@ -2,7 +2,7 @@
 
 Run by file path under the serving interpreter, so nothing of ``runbook`` is imported here, and
 xllamacpp (which has no command of its own) only once the arguments are known to be good.
-Ends with 0 after SIGTERM or SIGINT (one that comes while the model is loading is obeyed at the
+Ends with 0 on SIGTERM or SIGINT (one that comes while the model is loading is obeyed at the
 end of the loading: the native code holds the interpreter until then), with 1 and one line on
 stderr where it cannot serve, with 2 on bad arguments.
 """
@@ -152,10 +152,11 @@ def _load(arguments: argparse.Namespace, key: str | None, loaded: Future[Any]) -
 
 
 def serve(arguments: argparse.Namespace, key: str | None) -> int:
-    """Load, serve until a signal to stop, and return the exit code.
+    """Load and serve; return 1 where that fails. A signal to stop ends the process with 0.
 
     The signals are blocked in every thread and fetched here: the handlers that the native server
-    installs while it loads never run, so a stop means the same at any moment.
+    installs while it loads never run. Its destructor does not run either: it waits for the
+    clients of unfinished requests, which get no more answers, to hang up.
     """
     started = time.monotonic()
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOP | {_LOADED})
@@ -166,14 +167,8 @@ def serve(arguments: argparse.Namespace, key: str | None) -> int:
             found = find_obstacle(arguments) or f"{type(error).__name__}: {error}"
             return _refuse(f"{found} (model {arguments.model})")
         _say(f"READY {arguments.alias} after {time.monotonic() - started:.2f} s")
-    stopping = time.monotonic()
-    _say(f"STOPPING on {signal.Signals(received).name}")
-    if not loaded.done():
-        os._exit(0)  # the loading thread cannot be interrupted, and has written nothing
-    server = loaded.result()
-    del loaded, server
-    _say(f"STOPPED after {time.monotonic() - stopping:.2f} s")
-    return 0
+    _say(f"STOPPED by {signal.Signals(received).name}")
+    os._exit(0)
 
 
 def _say(line: str) -> None:
