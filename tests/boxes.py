@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from runbook.hosts.box import Box, cgroup2_folder, why_no_box
+from runbook.hosts.box import Box
+from runbook.hosts.box_needs import cgroup2_folder, why_no_box
 
 
 def need_box(folder: Path) -> None:
@@ -27,7 +28,7 @@ def box(tmp_path_factory):
     """A booted box, shared by the tests of one file."""
     folder = tmp_path_factory.mktemp("box")
     need_box(folder)
-    with Box(folder / "box") as booted:
+    with Box(folder / "box", [Path(__file__).parents[1]]) as booted:
         yield booted
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from runbook import params
 from runbook.errors import BadInput
 from runbook.hosts.base import Done, Host
-from runbook.hosts.box import Box, not_shown, why_no_box
+from runbook.hosts.box import Box
+from runbook.hosts.box_needs import not_shown, why_no_box
 from runbook.hosts.local import LocalHost
 from runbook.rehearsal import model
 from runbook.run import clone_root

@@ -28,7 +28,8 @@ Event = dict[str, Any]
 @dataclass(frozen=True)
 class Job:
     """What an owner starts. ``env`` is whole; ``log`` gets both outputs, ``cgroup`` is the folder
-    in which a cgroup is made; ``lock`` is a file that only one owner at a time can hold."""
+    in which a cgroup is made; ``lock`` is a file that only one owner at a time can hold;
+    ``at_end`` are commands that run, with ``env``, once everything has ended."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
@@ -40,20 +41,22 @@ class Job:
     lock: str | None = None
     cgroup: str | None = None
     watch_pid: int | None = None
+    at_end: Sequence[Sequence[str]] = ()
 
 
 class Owned:
     """A running owner. Thread-safe; ``close`` leaves nothing of what it started."""
 
-    def __init__(self, job: Job, faults: Path) -> None:
-        self._faults = faults
+    def __init__(self, job: Job, faults: Path | None) -> None:
+        """Start it; what goes wrong in the owner itself is printed to the file ``faults``."""
+        self._faults = faults or Path(os.devnull)
         self._guard = threading.RLock()
         self._buffer = b""
         fields = {
             name: dict(value) if isinstance(value, Mapping) else value
             for name, value in {**vars(job), "watch_pid": job.watch_pid or runner_pid()}.items()
         }
-        with faults.open("ab") as log:
+        with self._faults.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", owner.__file__],
                 stdin=subprocess.PIPE,

@@ -10,7 +10,7 @@ waits for the worker. Whichever is killed, the other ends all that was started.
 
     job     {"argv", "env", "cwd", "log", "user", "limits": {name: number|null},
              "credentials": {name: path}, "lock": path|null, "cgroup": folder|null,
-             "watch_pid": number|null}
+             "watch_pid": number|null, "at_end": [argv]}     run at_end when all has ended
     orders  {"do": "start"}                    start the child again after it has ended
             {"do": "stop", "grace_s": s}       SIGTERM, wait, SIGKILL of all; 0: SIGKILL at once
     events  {"event": "started", "pid", "limits"}   {"event": "exited", "code"}
@@ -29,6 +29,7 @@ import resource
 import select
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -42,6 +43,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LIMITS = {"nofile": resource.RLIMIT_NOFILE, "memlock": resource.RLIMIT_MEMLOCK}
 CLEAN_UP_S = 4.0
+AT_END_S = 10.0
 
 Job = dict[str, Any]
 
@@ -351,7 +353,7 @@ def watch_signals() -> int:
     return read
 
 
-def clean_up(cgroup: str | None, credentials: str | None) -> None:
+def clean_up(job: Job, cgroup: str | None, credentials: str | None) -> None:
     """End and remove everything that was started or made; safe to call again."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -360,6 +362,9 @@ def clean_up(cgroup: str | None, credentials: str | None) -> None:
     end_descendants()
     if credentials:
         shutil.rmtree(credentials, ignore_errors=True)
+    for argv in job["at_end"]:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(argv, env=job["env"], stdout=sys.stderr, timeout=AT_END_S, check=False)
 
 
 def take_lock(path: str) -> bool:
@@ -386,7 +391,7 @@ def work(job: Job, keeper: int, cgroup: str | None, credentials: str | None) -> 
             env.update({"CREDENTIALS_DIRECTORY": credentials} if credentials else {})
             Worker(job, env, cgroup).serve()
     finally:
-        clean_up(cgroup, credentials)
+        clean_up(job, cgroup, credentials)
 
 
 def keep(worker: int) -> None:
@@ -412,7 +417,7 @@ def main() -> int:
             credentials = copy_credentials(job["credentials"], job["user"])
     except (OSError, LookupError) as error:
         say(event="failed", why=str(error))
-        clean_up(cgroup, credentials)
+        clean_up(job, cgroup, credentials)
         return 1
     keeper = os.getpid()
     worker = os.fork()
@@ -424,7 +429,7 @@ def main() -> int:
         finally:
             os._exit(0)
     keep(worker)
-    clean_up(cgroup, credentials)
+    clean_up(job, cgroup, credentials)
     return 0
 
 

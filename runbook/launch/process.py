@@ -1,0 +1,115 @@
+"""Servers as child processes of an owner: the way to launch where no systemd can be used."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from runbook.errors import HostFailed, ServerFailed
+from runbook.launch.owned import CLOSE_S, Job, Owned
+from runbook.launch.server import Launcher, RunningServer
+from runbook.launch.spec import LaunchSpec
+
+
+class ProcessLauncher(Launcher):
+    """Starts servers as ``spec`` says, as systemd would: own session, whole environment, umask
+    022, no input, limits as far as they are allowed here. Their output goes to ``log_dir``."""
+
+    kind = "process"
+
+    def __init__(self, log_dir: Path) -> None:
+        self.log_dir = log_dir
+
+    def start(
+        self, spec: LaunchSpec, name: str, start_timeout_s: float, stop_timeout_s: float
+    ) -> ProcessServer:
+        """Start ``spec``; its log is ``log_dir/name.log``. Raises ``ServerFailed``."""
+        if spec.user and os.geteuid() != 0:
+            raise ServerFailed(
+                f"{name} must run as {spec.user}, and only root can do that",
+                "root, or a server without a user",
+                "run as root, or leave server.user empty",
+            )
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        log = self.log_dir / f"{name}.log"
+        job = Job(
+            argv=spec.argv,
+            env=spec.env,
+            log=str(log.absolute()),
+            cwd=spec.cwd,
+            user=spec.user,
+            limits={"nofile": spec.nofile, "memlock": spec.memlock},
+            credentials=spec.credentials,
+        )
+        owned = Owned(job, self.log_dir / f"{name}.owner.log")
+        try:
+            event = owned.started(name, start_timeout_s)
+        except HostFailed as error:
+            raise ServerFailed(error.found, "a server that can be executed", f"see {log}") from None
+        except BaseException:
+            owned.close()
+            raise
+        return ProcessServer(spec, owned, event["pid"], event["limits"], log, stop_timeout_s)
+
+
+class ProcessServer(RunningServer):
+    """One server life as a process. ``limits``: the effective ones, ``None`` for no limit.
+    ``exit_code`` is ``None`` while it runs, negative for a signal."""
+
+    def __init__(
+        self,
+        spec: LaunchSpec,
+        owned: Owned,
+        pid: int,
+        limits: Mapping[str, int | None],
+        log: Path,
+        stop_timeout_s: float,
+    ) -> None:
+        self.spec = spec
+        self.limits = limits
+        self.log = log
+        self.exit_code: int | None = None
+        self._owned = owned
+        self._pid = pid
+        self._stop_timeout_s = stop_timeout_s
+        self._ended = False
+
+    @property
+    def pid(self) -> int:
+        """The main process."""
+        return self._pid
+
+    def alive(self) -> bool:
+        """Whether the main process still runs; asks nothing of the machine but a pipe."""
+        self._hear(0.0)
+        return not self._ended
+
+    def log_tail(self, lines: int = 20) -> str:
+        """The end of what the server printed."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(0, self.log.stat().st_size - 65536))
+                text = file.read().decode(errors="backslashreplace")
+        except FileNotFoundError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def stop(self) -> None:
+        """SIGTERM to the main process, wait, then SIGKILL to all that is left of it."""
+        if not self._ended:
+            self._owned.order("stop", grace_s=self._stop_timeout_s)
+            self._hear(self._stop_timeout_s + CLOSE_S)
+        self._owned.close()
+        self._ended = True
+
+    def _hear(self, timeout_s: float) -> None:
+        """Take in what the owner says within ``timeout_s``; its own end is the server's too."""
+        deadline = time.monotonic() + timeout_s
+        while not self._ended:
+            event = self._owned.event(max(0.0, deadline - time.monotonic()))
+            if event is None:
+                return
+            self._ended = event["event"] in ("exited", "ended")
+            self.exit_code = event.get("code", self.exit_code)

@@ -1,0 +1,196 @@
+"""Units on a host: start, stop, show, their journal, and servers as runtime units."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import PurePosixPath
+
+from runbook.errors import ServerFailed
+from runbook.hosts.base import COMMAND_ENV, Host
+from runbook.hosts.local import LocalHost
+from runbook.launch.owned import Job, Owned
+from runbook.launch.server import Launcher, RunningServer
+from runbook.launch.spec import LaunchSpec
+from runbook.launch.unit import UnitSettings, render_unit
+
+#: Units that are gone at reboot.
+RUNTIME_UNITS = PurePosixPath("/run/systemd/system")
+
+#: Beyond what systemd itself waits, in seconds.
+_SPARE_S = 30.0
+
+
+def show(host: Host, unit: str, *properties: str) -> dict[str, str]:
+    """Properties of a unit as systemd prints them; an unknown unit has ``LoadState=not-found``."""
+    asked = [f"--property={','.join(properties)}"] if properties else []
+    out = host.run("systemctl", "show", *asked, "--", unit).out
+    pairs = (line.partition("=") for line in out.splitlines() if "=" in line)
+    return {name: value for name, _, value in pairs}
+
+
+def start(host: Host, unit: str, timeout_s: float) -> None:
+    """Start a unit and wait until systemd calls it started.
+
+    Raises ``ServerFailed`` with the end of its journal.
+    """
+    since_s = now_s(host)
+    done = host.run("systemctl", "start", "--", unit, timeout_s=timeout_s + _SPARE_S, check=False)
+    if done.code:
+        said = journal(host, unit, since_s).strip()
+        raise ServerFailed(
+            f"{unit} did not start: {done.err.strip()}",
+            "a unit that starts",
+            f"read its journal:\n{_tail(said, 20)}",
+        )
+
+
+def stop(host: Host, unit: str, timeout_s: float) -> None:
+    """Stop a unit and wait until it has ended."""
+    host.run("systemctl", "stop", "--", unit, timeout_s=timeout_s + _SPARE_S)
+
+
+def enable(host: Host, unit: str) -> None:
+    """Start a unit at every boot."""
+    host.run("systemctl", "enable", "--", unit)
+
+
+def disable(host: Host, unit: str) -> None:
+    """Start a unit at boot no longer."""
+    host.run("systemctl", "disable", "--", unit)
+
+
+def daemon_reload(host: Host) -> None:
+    """Let systemd read the unit files again."""
+    host.run("systemctl", "daemon-reload")
+
+
+def journal(host: Host, unit: str, since_s: float | None = None) -> str:
+    """What a unit has logged, all of it on disk first; ``since_s`` in seconds of the epoch."""
+    host.run("journalctl", "--sync")
+    since = [f"--since=@{since_s:.6f}"] if since_s is not None else []
+    options = ["--no-pager", "--quiet", "--output=short-iso-precise"]
+    return host.run("journalctl", f"--unit={unit}", *options, *since).out
+
+
+def now_s(host: Host) -> float:
+    """The host's clock, in seconds of the epoch."""
+    return float(host.run("date", "+%s.%N").out)
+
+
+class UnitLauncher(Launcher):
+    """Starts servers as runtime units, rendered by the renderer of the production unit."""
+
+    kind = "unit"
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    def start(
+        self, spec: LaunchSpec, name: str, start_timeout_s: float, stop_timeout_s: float
+    ) -> UnitServer:
+        """Start ``spec`` as ``runbook-NAME.service``. Raises ``ServerFailed``."""
+        unit = f"runbook-{name}.service"
+        settings = UnitSettings(f"Benchmark of {name}", start_timeout_s, stop_timeout_s)
+        text = render_unit(spec, settings)
+        since_s = now_s(self.host)
+        with ExitStack() as undo:
+            undo.enter_context(_tied_to_runner(self.host, unit))
+            undo.callback(_remove, self.host, unit, stop_timeout_s)
+            self.host.write(RUNTIME_UNITS / unit, text)
+            daemon_reload(self.host)
+            start(self.host, unit, start_timeout_s)
+            main_pid = int(show(self.host, unit, "MainPID")["MainPID"])
+            return UnitServer(spec, self.host, unit, main_pid, since_s, undo.pop_all())
+
+
+class UnitServer(RunningServer):
+    """One server life as a runtime unit; ``unit`` is its name, ``main_pid`` the host's number."""
+
+    def __init__(
+        self,
+        spec: LaunchSpec,
+        host: Host,
+        unit: str,
+        main_pid: int,
+        since_s: float,
+        undo: ExitStack,
+    ) -> None:
+        self.spec = spec
+        self.host = host
+        self.unit = unit
+        self.main_pid = main_pid
+        self._since_s = since_s
+        self._undo = undo
+        self._stopped = False
+        seen = host.host_pid(main_pid) if main_pid else None
+        self._pid = seen or main_pid
+        self._pidfd: int | None = None
+        if seen is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._pidfd = os.pidfd_open(seen)
+                undo.callback(os.close, self._pidfd)
+
+    @property
+    def pid(self) -> int:
+        """The main process as the runner numbers it; as the host does where it is not seen."""
+        return self._pid
+
+    def alive(self) -> bool:
+        """Whether the main process still runs; no command is needed where the runner sees it."""
+        if self._stopped or not self.main_pid:
+            return False
+        if self._pidfd is not None:
+            return not select.select([self._pidfd], [], [], 0)[0]
+        now = show(self.host, self.unit, "MainPID", "ActiveState")
+        return now == {"MainPID": str(self.main_pid), "ActiveState": "active"}
+
+    def log_tail(self, lines: int = 20) -> str:
+        """The end of the journal of this life."""
+        return _tail(journal(self.host, self.unit, self._since_s), lines)
+
+    def stop(self) -> None:
+        """Stop and remove the unit."""
+        self._stopped = True
+        self._undo.close()
+
+
+@contextmanager
+def _tied_to_runner(host: Host, unit: str) -> Iterator[None]:
+    """End the unit when the runner is gone. A box ends with it anyway; on this machine a process
+    stands by that only waits for that."""
+    if not isinstance(host, LocalHost):
+        yield
+        return
+    orders = [
+        ["systemctl", "kill", "--signal=KILL", "--", unit],
+        ["systemctl", "stop", "--", unit],
+        ["rm", "-f", str(RUNTIME_UNITS / unit)],
+        ["systemctl", "daemon-reload"],
+        ["systemctl", "reset-failed", "--", unit],
+    ]
+    sleep = [shutil.which("sleep", path=COMMAND_ENV["PATH"]) or "sleep", "infinity"]
+    owned = Owned(Job(sleep, COMMAND_ENV, os.devnull, at_end=orders), None)
+    try:
+        owned.started(f"the watch over {unit}", _SPARE_S)
+        yield
+    finally:
+        owned.close()
+
+
+def _remove(host: Host, unit: str, stop_timeout_s: float) -> None:
+    """Stop a runtime unit and leave nothing of it, whatever state it is in."""
+    try:
+        stop(host, unit, stop_timeout_s)
+    finally:
+        host.remove(RUNTIME_UNITS / unit)
+        daemon_reload(host)
+        host.run("systemctl", "reset-failed", "--", unit, check=False)
+
+
+def _tail(text: str, lines: int) -> str:
+    return "\n".join(text.splitlines()[-lines:])

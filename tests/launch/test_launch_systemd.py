@@ -1,0 +1,127 @@
+"""Units in a real systemd; one that runs on this machine itself is shown by a runner in a box."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from boxes import is_alive, wait_until
+from standins import ENV, ask, standin
+
+from runbook.errors import HostFailed, ServerFailed
+from runbook.launch import systemd
+from runbook.launch.ports import port_holder
+from runbook.launch.spec import MANAGER_SETS
+from runbook.launch.systemd import RUNTIME_UNITS, UnitLauncher
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def launcher(box):
+    return UnitLauncher(box)
+
+
+def test_a_server_as_a_unit_gets_exactly_what_its_spec_says(launcher):
+    with launcher.start(standin(cwd="/var", nofile=300), "one", 10, 5) as server:
+        facts = ask(server)
+        assert {
+            k: v for k, v in facts["env"].items() if k not in {*MANAGER_SETS, "LC_CTYPE"}
+        } == ENV
+        assert (facts["cwd"], facts["umask"]) == ("/var", 0o022)
+        assert facts["limits"]["nofile"] == [300, 300]
+        assert server.spec.argv[2] in Path(f"/proc/{server.pid}/cmdline").read_text()
+        assert server.alive()
+        assert "hello from the server" in server.log_tail()
+    assert not server.alive()
+    assert "goodbye" in server.log_tail()
+    assert not is_alive(server.pid)
+
+
+def test_nothing_of_a_stopped_unit_is_left_even_when_it_failed(box, launcher):
+    server = launcher.start(standin("deaf", "children"), "deaf", 10, 0.5)
+    children = ask(server)["children"]
+    server.stop()
+    assert not is_alive(server.pid)
+    assert not [pid for pid in children if box.host_pid(pid)]
+    assert systemd.show(box, server.unit, "LoadState")["LoadState"] == "not-found"
+    assert not box.exists(RUNTIME_UNITS / server.unit)
+    assert box.run("systemctl", "--failed", "--no-legend").out == ""
+    server.stop()
+
+
+def test_a_unit_that_dies_is_noticed_and_not_restarted(launcher):
+    with launcher.start(standin("die"), "dies", 10, 5) as server:
+        wait_until(lambda: not server.alive(), 5)
+        assert "the server dies on purpose" in server.log_tail()
+        time.sleep(0.3)
+        assert not server.alive()
+
+
+@pytest.mark.parametrize("fields", [{"argv": ("/absent/python", "x")}, {"user": "no-such-user"}])
+def test_a_unit_that_cannot_be_executed_says_why_and_leaves_nothing(box, launcher, fields):
+    with pytest.raises(ServerFailed, match=r"runbook-wrong\.service did not start"):
+        launcher.start(standin(**fields), "wrong", 10, 5)
+    assert not box.exists(RUNTIME_UNITS / "runbook-wrong.service")
+
+
+def test_the_holder_of_a_port_is_named_with_its_unit(launcher):
+    with launcher.start(standin(), "holder", 10, 5) as server:
+        ask(server)
+        said = port_holder(int(server.spec.argv[2]))
+        assert said.startswith(f"pid {server.pid} (python")
+        assert said.endswith(", unit runbook-holder.service")
+
+
+def test_units_are_started_shown_and_enabled(box):
+    text = "[Service]\nExecStart=/bin/sleep 1000\n[Install]\nWantedBy=multi-user.target\n"
+    box.write("/etc/systemd/system/plain.service", text)
+    systemd.daemon_reload(box)
+    systemd.enable(box, "plain.service")
+    systemd.start(box, "plain.service", 10)
+    shown = systemd.show(box, "plain.service", "ActiveState", "UnitFileState", "ExecStart")
+    assert (shown["ActiveState"], shown["UnitFileState"]) == ("active", "enabled")
+    assert "argv[]=/bin/sleep 1000" in shown["ExecStart"]
+    systemd.stop(box, "plain.service", 10)
+    systemd.disable(box, "plain.service")
+    shown = systemd.show(box, "plain.service", "ActiveState", "UnitFileState")
+    assert shown == {"ActiveState": "inactive", "UnitFileState": "disabled"}
+    with pytest.raises(ServerFailed, match=r"absent\.service"):
+        systemd.start(box, "absent.service", 10)
+    with pytest.raises(HostFailed):
+        systemd.enable(box, "absent.service")
+
+
+RUNNER = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from standins import ask, standin
+from runbook.hosts import LocalHost
+from runbook.launch.systemd import UnitLauncher
+host = LocalHost()
+assert host.why_no_systemd() is None, host.why_no_systemd()
+server = UnitLauncher(host).start(standin("deaf", "children"), "held", 10, 60)
+print(server.pid, *ask(server)["children"], flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_unit_on_the_machine_itself_ends_when_its_runner_is_killed(box):
+    code = [sys.executable, "-c", RUNNER, str(TESTS)]
+    box.run("systemd-run", "--unit=runner", "--property=KillMode=process", *code)
+    wait_until(lambda: len(said(box)) == 3, 10, lambda: box.journal("runner.service"))
+    pids = [box.host_pid(int(word)) for word in said(box)]
+    assert all(pids)
+    runner = box.host_pid(int(systemd.show(box, "runner.service", "MainPID")["MainPID"]))
+    os.kill(runner, signal.SIGKILL)
+    wait_until(lambda: not any(map(is_alive, pids)), 5)
+    unit = "/run/systemd/system/runbook-held.service"
+    wait_until(lambda: not box.exists(unit), 5)
+
+
+def said(box):
+    """The numbers that the runner has printed."""
+    lines = [line.rpartition(": ")[2] for line in box.journal("runner.service").splitlines()]
+    return next((line.split() for line in lines if line[:1].isdigit()), [])
