@@ -1,0 +1,1 @@
+"""The record: tables, figures, the document of a run, and the block in the plan document."""
