@@ -21,7 +21,9 @@ _ESCAPES = re.compile(
       | \x1b[ -/]*[0-~]              # the short ones""",
     re.VERBOSE | re.DOTALL,
 )
-_MARKUP = re.compile(r"[\\`*\[\]<|~$&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=\w):(?=//)|(?<=www)\.")
+_MARKUP = re.compile(
+    r"[\\`*\[\]<|~$&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=\w):(?=//)|(?<=www)\."
+)
 _LINE_START = re.compile(r"^(?:([-+=#>:])|(\d+)([.)]))")
 
 
@@ -46,7 +48,7 @@ class Code(str):
 
 
 def strip_controls(text: str) -> str:
-    """``text`` without terminal escapes; other control, bidi and surrogate characters become U+FFFD."""
+    """``text`` without terminal escapes; other control, bidi and surrogate marks become U+FFFD."""
     text = _ESCAPES.sub("", text).replace("\r\n", "\n")
     return "".join(
         "\ufffd"

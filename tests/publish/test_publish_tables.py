@@ -84,7 +84,10 @@ def test_colours_of_a_terminal_are_dropped():
 
 
 def test_a_link_of_a_model_stays_text():
-    assert escape("https://evil.example www.evil.example") == r"https\://evil.example www\.evil.example"
+    assert (
+        escape("https://evil.example www.evil.example")
+        == r"https\://evil.example www\.evil.example"
+    )
 
 
 def test_unknown_is_said_and_never_zero():
@@ -106,7 +109,8 @@ def test_yes_and_no_are_no_numbers():
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(759.3, "759.3"), (12345.6, "12346"), (0.02531, "0.02531"), (4, "4"), (5.0, "5")]
+    ("value", "said"),
+    [(759.3, "759.3"), (12345.6, "12346"), (0.02531, "0.02531"), (4, "4"), (5.0, "5")],
 )
 def test_numbers_are_readable(value, said):
     assert str(table([{"x": value}])).splitlines()[2] == f"| {said} |"
@@ -117,7 +121,9 @@ def test_decimals_by_column():
 
 
 def test_a_data_frame_is_rows_and_its_gaps_are_unknown():
-    frame = pandas.DataFrame({"a": [1.5, None], "b": ["x", None], "n": pandas.array([1, None], "Int64")})
+    frame = pandas.DataFrame(
+        {"a": [1.5, None], "b": ["x", None], "n": pandas.array([1, None], "Int64")}
+    )
     lines = str(table(frame)).splitlines()
     assert lines[2:] == ["| 1.5 | x | 1 |", "| unknown | unknown | unknown |"]
     assert lines[1] == "| ---: | :--- | ---: |"

@@ -1,0 +1,165 @@
+"""The look all figures share, and the parts they are drawn from."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure as Canvas
+
+from runbook.cells import Cell
+from runbook.params import BASELINE
+from runbook.publish.figure import Figure
+
+DOTS_PER_INCH = 150
+Interval = tuple[float, float]
+
+#: Okabe and Ito's colours, told apart by colour-blind readers; markers and lines differ as well.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_MARKERS = ("s", "^", "D", "v", "P", "X")
+_LINES = ("-", "--", "-.", ":")
+
+
+@dataclass(frozen=True)
+class Style:
+    """How one configuration looks in every figure."""
+
+    colour: str
+    marker: str
+    line: str
+
+
+def styles(names: Iterable[str], order: Sequence[str] = ()) -> dict[str, Style]:
+    """A style for each configuration: the baseline black, the others by their place in ``order``.
+
+    ``order`` is the order of the parameters file; without it names are sorted. Pass the same one
+    to every figure and a configuration keeps its colour where others are absent.
+    """
+    known = list(dict.fromkeys([*order, *sorted(names)]))
+    others = [name for name in known if name != BASELINE]
+    look = {
+        name: Style(
+            _COLOURS[place % len(_COLOURS)],
+            _MARKERS[place % len(_MARKERS)],
+            _LINES[place % len(_LINES)],
+        )
+        for place, name in enumerate(others)
+    }
+    return {BASELINE: Style("#000000", "o", "-"), **look}
+
+
+def canvas(
+    width_in: float, height_in: float, rows: int = 1, columns: int = 1
+) -> tuple[Canvas, list[Axes]]:
+    """An empty figure (no pyplot, no display) and its axes, row by row."""
+    drawn = Canvas(figsize=(width_in, height_in), layout="constrained")
+    FigureCanvasAgg(drawn)
+    grid = drawn.subplots(rows, columns, squeeze=False)
+    axes: list[Axes] = [one for row in grid for one in row]
+    for one in axes:
+        one.spines[["top", "right"]].set_visible(False)
+        one.grid(True, color="#dddddd", linewidth=0.6)
+        one.set_axisbelow(True)
+    return drawn, axes
+
+
+def finish(drawn: Canvas, name: str, alt: str, source: str) -> Figure:
+    """Put the line of the source below and render. Equal data give equal bytes."""
+    drawn.supxlabel(f"Source: {source}", fontsize=7, color="#555555", x=0.01, ha="left")
+    out = io.BytesIO()
+    drawn.savefig(out, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
+    return Figure(name, alt, out.getvalue())
+
+
+def present(cells: Sequence[Cell], look: Mapping[str, Style]) -> list[str]:
+    """The configurations that have a cell, in the order of ``look``."""
+    names = {cell.config for cell in cells}
+    return [name for name in look if name in names]
+
+
+def side_by_side(cells: Sequence[Cell], look: Mapping[str, Style]) -> list[tuple[str, float]]:
+    """Configurations with a shift along the axis, so that their points do not cover each other."""
+    names = present(cells, look)
+    return [(name, 0.12 * (place - (len(names) - 1) / 2)) for place, name in enumerate(names)]
+
+
+def by_concurrency(
+    cells: Sequence[Cell], config: str, value: Callable[[Cell], float | None]
+) -> dict[int, list[float]]:
+    """Known values of one configuration by concurrency, ascending."""
+    found: dict[int, list[float]] = {}
+    for cell in cells:
+        if cell.config == config and (known := value(cell)) is not None:
+            found.setdefault(cell.concurrency, []).append(known)
+    return dict(sorted(found.items()))
+
+
+def concurrency_axis(axes: Axes, cells: Sequence[Cell]) -> dict[int, float]:
+    """Concurrencies at equal distances: where each lies."""
+    values = sorted({cell.concurrency for cell in cells})
+    axes.set_xticks(range(len(values)), [str(value) for value in values])
+    axes.set_xlim(-0.5, max(len(values) - 0.5, 0.5))
+    axes.set_xlabel("concurrency (requests at once)")
+    return {value: float(place) for place, value in enumerate(values)}
+
+
+def draw_interval(
+    axes: Axes, x: float, mean: float, interval: Interval | None, style: Style
+) -> None:
+    """The mean with its interval; without one the mean alone."""
+    spread = None if interval is None else [[mean - interval[0]], [interval[1] - mean]]
+    axes.errorbar(
+        [x], [mean], yerr=spread, fmt=style.marker, color=style.colour, ms=6, capsize=4, lw=1.3
+    )
+
+
+def draw_blocks(axes: Axes, x: float, values: Sequence[float], style: Style) -> None:
+    """One faint point a block, just left of the mean so that both are seen."""
+    axes.plot(
+        [x - 0.035] * len(values), values, style.marker, color=style.colour, alpha=0.4, ms=3.5
+    )
+
+
+def draw_steps(axes: Axes, values: Sequence[float], style: Style) -> None:
+    """The empirical distribution of sorted ``values``."""
+    shares = [(place + 1) / len(values) for place in range(len(values))]
+    axes.step(
+        [values[0], *values], [0.0, *shares], style.line, where="post", color=style.colour, lw=1.4
+    )
+
+
+def shade_blocks(axes: Axes, blocks: Sequence[int]) -> None:
+    """Shade every other block; ``blocks``: the block of each cell in the order run."""
+    edges = [place for place in range(1, len(blocks)) if blocks[place] != blocks[place - 1]]
+    for place, (start, end) in enumerate(zip([0, *edges], [*edges, len(blocks)], strict=True)):
+        if place % 2:
+            axes.axvspan(start + 0.5, end + 0.5, color="#eeeeee", lw=0, zorder=0)
+
+
+def draw_legend(axes: Axes, present: set[str], look: Mapping[str, Style]) -> None:
+    """A legend of the configurations ``present``, in the order of ``look``."""
+    names = [name for name in look if name in present]
+    handles = [
+        axes.plot([], [], look[name].line + look[name].marker, color=look[name].colour)[0]
+        for name in names
+    ]
+    if handles:
+        axes.legend(handles, names, fontsize=8, frameon=False, loc="best")
+
+
+def spread(values: Sequence[int], count: int) -> list[int]:
+    """At most ``count`` of sorted ``values``, first and last among them."""
+    if len(values) <= count:
+        return list(values)
+    return [values[round(place * (len(values) - 1) / (count - 1))] for place in range(count)]
+
+
+def cells_source(cells: Sequence[Cell]) -> str:
+    """Where a figure's data come from, and what was left out."""
+    blocks = len({cell.block for cell in cells})
+    usable = sum(cell.usable for cell in cells)
+    left_out = f", {len(cells) - usable} not usable and left out" if usable < len(cells) else ""
+    return f"cells.csv, {len(cells)} cells in {blocks} blocks{left_out}"

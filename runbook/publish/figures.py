@@ -1,0 +1,269 @@
+"""The figures of a run. Each takes plain data and gives a ``Figure``; none touches a display.
+
+Every function takes ``order``, the names of the parameters file: it fixes the colours.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+from scipy import stats
+
+from runbook.cells import Cell
+from runbook.params import BASELINE
+from runbook.publish.drawing import (
+    Interval,
+    Style,
+    by_concurrency,
+    canvas,
+    cells_source,
+    concurrency_axis,
+    draw_blocks,
+    draw_interval,
+    draw_legend,
+    draw_steps,
+    finish,
+    present,
+    shade_blocks,
+    side_by_side,
+    spread,
+    styles,
+)
+from runbook.publish.figure import Figure
+from runbook.publish.tables import number
+
+
+def throughput(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
+    """Output tokens per second by concurrency: a point a block, mean, 95 % interval of the mean."""
+    usable = [cell for cell in cells if cell.usable]
+    look = styles({cell.config for cell in cells}, order)
+    drawn, (axes,) = canvas(7.2, 4.4)
+    said = _draw_by_concurrency(
+        axes,
+        usable,
+        look,
+        lambda config: by_concurrency(usable, config, lambda cell: cell.output_tok_s),
+        joined=True,
+    )
+    axes.margins(y=0.08)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("output throughput (tok/s)")
+    axes.set_title("Output throughput by concurrency: blocks, mean, 95 % interval", fontsize=10)
+    draw_legend(axes, {cell.config for cell in usable}, look)
+    alt = "Mean output tokens per second: " + (", ".join(said) or "no usable cell")
+    return finish(drawn, "throughput_by_concurrency", alt, cells_source(cells))
+
+
+def ratio(cells: Sequence[Cell], margin: float, order: Sequence[str] = ()) -> Figure:
+    """Throughput relative to the baseline of the same block, with the band of the margin.
+
+    ``margin`` as in the parameters: 0.02 is 2 %. The interval is the paired 95 % one over blocks,
+    of one concurrency alone.
+    """
+    usable = [cell for cell in cells if cell.usable]
+    others = [cell for cell in usable if cell.config != BASELINE]
+    look = styles({cell.config for cell in cells}, order)
+    drawn, (axes,) = canvas(7.2, 4.2)
+    axes.axhspan(-100 * margin, 100 * margin, color="#bbbbbb", alpha=0.35, lw=0)
+    axes.axhline(0, color=look[BASELINE].colour, lw=1)
+    said = _draw_by_concurrency(
+        axes, others, look, lambda config: paired_gains(usable, config), form="{:+.1f} %"
+    )
+    axes.set_ylabel("throughput against baseline (%)")
+    axes.set_title(
+        f"Gain over the baseline: blocks, mean, 95 % interval; grey: margin of {100 * margin:g} %",
+        fontsize=10,
+    )
+    draw_legend(axes, {cell.config for cell in others}, look)
+    alt = "Mean gain in throughput over the baseline: " + (", ".join(said) or "nothing to compare")
+    return finish(drawn, "ratio_to_baseline", alt, cells_source(cells))
+
+
+def acceptance(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
+    """Output tokens per verify step of the target by concurrency; 1: no draft was accepted."""
+    usable = [cell for cell in cells if cell.usable and cell.accept_length is not None]
+    look = styles({cell.config for cell in cells}, order)
+    drawn, (axes,) = canvas(7.2, 3.8)
+    said = _draw_by_concurrency(
+        axes,
+        usable,
+        look,
+        lambda config: by_concurrency(usable, config, lambda cell: cell.accept_length),
+    )
+    axes.axhline(1, color="#000000", lw=1, ls=":")
+    axes.set_ylabel("acceptance length (tok/step)")
+    axes.set_title("Output tokens per verify step; dotted: no draft accepted", fontsize=10)
+    draw_legend(axes, {cell.config for cell in usable}, look)
+    alt = "Mean acceptance length: " + (", ".join(said) or "not known")
+    return finish(drawn, "acceptance_length", alt, cells_source(cells))
+
+
+def user_speed(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
+    """What one user sees (1000 / TPOT) against what all get together, a point a concurrency."""
+    usable = [cell for cell in cells if cell.usable and cell.tpot_p50_ms]
+    look = styles({cell.config for cell in cells}, order)
+    drawn, (axes,) = canvas(7.2, 4.4)
+    said = []
+    for config in present(usable, look):
+        style, points = look[config], _speeds(usable, config)
+        x, y = [one for one, _, _ in points], [every for _, every, _ in points]
+        axes.plot(x, y, style.line + style.marker, color=style.colour)
+        for one, every, concurrency in points:
+            label = f"C={concurrency}"
+            axes.annotate(
+                label, (one, every), (5, 4), textcoords="offset points", size=7, color=style.colour
+            )
+            said.append(f"{config} at {label} {number(one)} a user, {number(every)} in all")
+    axes.margins(0.1)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("speed of one user, 1000 / median TPOT (tok/s)")
+    axes.set_ylabel("output throughput of all (tok/s)")
+    axes.set_title("Speed of one user against the throughput of all", fontsize=10)
+    draw_legend(axes, {cell.config for cell in usable}, look)
+    alt = "Tokens per second: " + ("; ".join(said) or "no usable cell with a TPOT")
+    return finish(drawn, "user_speed_by_throughput", alt, cells_source(cells))
+
+
+def latency(records: Iterable[Mapping[str, Any]], order: Sequence[str] = ()) -> Figure:
+    """Distributions of TTFT and TPOT over single requests, one row a concurrency (at most four).
+
+    ``records``: rows with ``config``, ``concurrency``, ``ttft_ms`` and ``tpot_ms`` (``None`` is
+    left out).
+    """
+    rows = list(records)
+    names = {str(row["config"]) for row in rows}
+    look = styles(names, order)
+    shown = spread(sorted({int(row["concurrency"]) for row in rows}), 4)
+    drawn, axes = canvas(7.2, 1.0 + 2.1 * max(1, len(shown)), max(1, len(shown)), 2)
+    said: list[str] = []
+    for line, concurrency in enumerate(shown):
+        here = [row for row in rows if row["concurrency"] == concurrency]
+        for column, (key, title) in enumerate((("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"))):
+            one = axes[2 * line + column]
+            said += _draw_distributions(one, here, key, title, look)
+            one.set_title(f"C={concurrency}", fontsize=9)
+    draw_legend(axes[0], names, look)
+    alt = "Distribution of TTFT and TPOT, medians in ms: " + ("; ".join(said) or "no request")
+    return finish(drawn, "latency_distributions", alt, f"requests.jsonl, {len(rows)} requests")
+
+
+def run_order(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
+    """Each cell against the mean of its own configuration and concurrency, in the order run.
+
+    A slope is drift of the machine; a lonely point is a disturbance.
+    """
+    usable = sorted((cell for cell in cells if cell.usable), key=lambda cell: cell.life)
+    look = styles({cell.config for cell in cells}, order)
+    offs = _off_own_mean(usable)
+    drawn, (axes,) = canvas(7.2, 3.8)
+    for place, (cell, off) in enumerate(zip(usable, offs, strict=True), 1):
+        style = look[cell.config]
+        axes.plot([place], [off], style.marker, color=style.colour, ms=5)
+    shade_blocks(axes, [cell.block for cell in usable])
+    axes.axhline(0, color="#000000", lw=0.8)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("cell, in the order of the run; shading: blocks")
+    axes.set_ylabel("throughput against own mean (%)")
+    axes.set_title("Drift over the run", fontsize=10)
+    draw_legend(axes, {cell.config for cell in usable}, look)
+    worst = f"largest {max(offs, key=abs):+.1f} %" if offs else "no usable cell"
+    alt = f"Throughput of {len(offs)} cells against their own mean in the order run: {worst}"
+    return finish(drawn, "run_order", alt, cells_source(cells))
+
+
+def mean_interval(values: Sequence[float]) -> Interval | None:
+    """The 95 % t interval of the mean; ``None`` for fewer than two values."""
+    if len(values) < 2:
+        return None
+    error = statistics.stdev(values) / len(values) ** 0.5
+    half = float(stats.t.ppf(0.975, len(values) - 1)) * error
+    mean = statistics.fmean(values)
+    return mean - half, mean + half
+
+
+def paired_gains(cells: Sequence[Cell], config: str) -> dict[int, list[float]]:
+    """Gain over the baseline's cell of the same block, in per cent, by concurrency."""
+    base = {
+        (cell.block, cell.concurrency, cell.context_tokens): cell.output_tok_s
+        for cell in cells
+        if cell.usable and cell.config == BASELINE
+    }
+
+    def gain(cell: Cell) -> float | None:
+        reference = base.get((cell.block, cell.concurrency, cell.context_tokens))
+        if not reference or cell.output_tok_s is None:
+            return None
+        return 100 * (cell.output_tok_s / reference - 1)
+
+    return by_concurrency([cell for cell in cells if cell.usable], config, gain)
+
+
+def _draw_by_concurrency(
+    axes: Axes,
+    cells: Sequence[Cell],
+    look: Mapping[str, Style],
+    values_of: Callable[[str], dict[int, list[float]]],
+    joined: bool = False,
+    form: str = "",
+) -> list[str]:
+    """Blocks, mean and interval of each configuration; returns the means in words."""
+    places = concurrency_axis(axes, cells)
+    said = []
+    for config, shift in side_by_side(cells, look):
+        style, means = look[config], {}
+        for concurrency, values in values_of(config).items():
+            x, mean = places[concurrency] + shift, statistics.fmean(values)
+            draw_blocks(axes, x, values, style)
+            draw_interval(axes, x, mean, mean_interval(values), style)
+            means[x] = mean
+            text = form.format(mean) if form else number(mean)
+            said.append(f"{config} {text} at C={concurrency}")
+        if joined:
+            axes.plot(list(means), list(means.values()), style.line, color=style.colour, lw=1.2)
+    return said
+
+
+def _draw_distributions(
+    axes: Axes, rows: Sequence[Mapping[str, Any]], key: str, title: str, look: Mapping[str, Style]
+) -> list[str]:
+    """The empirical distribution of ``key`` for each configuration; returns medians in words."""
+    said = []
+    for config, style in look.items():
+        known = [row[key] for row in rows if row["config"] == config and row[key] is not None]
+        if known:
+            draw_steps(axes, sorted(map(float, known)), style)
+            median = number(statistics.median(known))
+            said.append(f"{title} {config} C={rows[0]['concurrency']} {median}")
+    axes.set_xlabel(f"{title} (ms)", fontsize=9)
+    axes.set_ylabel("share of requests", fontsize=9)
+    axes.set_xlim(left=0)
+    axes.set_ylim(0, 1.02)
+    return said
+
+
+def _speeds(cells: Sequence[Cell], config: str) -> list[tuple[float, float, int]]:
+    """(speed of one user, throughput of all, concurrency), means over blocks, tok/s."""
+    every = by_concurrency(cells, config, lambda cell: cell.output_tok_s)
+    one = by_concurrency(
+        cells, config, lambda cell: 1000 / cell.tpot_p50_ms if cell.tpot_p50_ms else None
+    )
+    return [(statistics.fmean(one[c]), statistics.fmean(every[c]), c) for c in every]
+
+
+def _off_own_mean(cells: Sequence[Cell]) -> list[float]:
+    """Per cent that each cell lies off the mean of its configuration, concurrency and context."""
+    own: dict[tuple[str, int, int | None], list[float]] = {}
+    for cell in cells:
+        key = (cell.config, cell.concurrency, cell.context_tokens)
+        own.setdefault(key, []).append(cell.output_tok_s or 0.0)
+    means = {key: statistics.fmean(values) for key, values in own.items()}
+    return [
+        100 * ((cell.output_tok_s or 0.0) / mean - 1) if mean else 0.0
+        for cell in cells
+        for mean in [means[cell.config, cell.concurrency, cell.context_tokens]]
+    ]
