@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
 
 from runbook.cells import Cell
 from runbook.params import BASELINE
@@ -80,10 +81,15 @@ def present(cells: Sequence[Cell], look: Mapping[str, Style]) -> list[str]:
     return [name for name in look if name in names]
 
 
+def shift_of(place: int, count: int) -> float:
+    """How far the ``place``-th of ``count`` configurations stands beside the tick they share."""
+    return 0.12 * (place - (count - 1) / 2)
+
+
 def side_by_side(cells: Sequence[Cell], look: Mapping[str, Style]) -> list[tuple[str, float]]:
     """Configurations with a shift along the axis, so that their points do not cover each other."""
     names = present(cells, look)
-    return [(name, 0.12 * (place - (len(names) - 1) / 2)) for place, name in enumerate(names)]
+    return [(name, shift_of(place, len(names))) for place, name in enumerate(names)]
 
 
 def by_concurrency(
@@ -139,15 +145,15 @@ def shade_blocks(axes: Axes, blocks: Sequence[int]) -> None:
             axes.axvspan(start + 0.5, end + 0.5, color="#eeeeee", lw=0, zorder=0)
 
 
-def draw_legend(axes: Axes, present: set[str], look: Mapping[str, Style]) -> None:
-    """A legend of the configurations ``present``, in the order of ``look``."""
+def draw_legend(drawn: Canvas, present: set[str], look: Mapping[str, Style]) -> None:
+    """A legend above the axes: the configurations ``present``, in the order of ``look``."""
     names = [name for name in look if name in present]
     handles = [
-        axes.plot([], [], look[name].line + look[name].marker, color=look[name].colour)[0]
-        for name in names
+        Line2D([], [], color=style.colour, marker=style.marker, linestyle=style.line)
+        for style in (look[name] for name in names)
     ]
     if handles:
-        axes.legend(handles, names, fontsize=8, frameon=False, loc="best")
+        drawn.legend(handles, names, loc="outside upper center", ncols=4, fontsize=8, frameon=False)
 
 
 def spread(values: Sequence[int], count: int) -> list[int]:

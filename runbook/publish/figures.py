@@ -29,6 +29,7 @@ from runbook.publish.drawing import (
     finish,
     present,
     shade_blocks,
+    shift_of,
     side_by_side,
     spread,
     styles,
@@ -53,34 +54,32 @@ def throughput(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
     axes.set_ylim(bottom=0)
     axes.set_ylabel("output throughput (tok/s)")
     axes.set_title("Output throughput by concurrency: blocks, mean, 95 % interval", fontsize=10)
-    draw_legend(axes, {cell.config for cell in usable}, look)
+    draw_legend(drawn, {cell.config for cell in usable}, look)
     alt = "Mean output tokens per second: " + (", ".join(said) or "no usable cell")
     return finish(drawn, "throughput_by_concurrency", alt, cells_source(cells))
 
 
-def ratio(cells: Sequence[Cell], margin: float, order: Sequence[str] = ()) -> Figure:
-    """Throughput relative to the baseline of the same block, with the band of the margin.
+def ratio(cells: Sequence[Cell], decision: Mapping[str, Any], order: Sequence[str] = ()) -> Figure:
+    """Gain over the baseline as the decision states it: the declared mix, then point by point.
 
-    ``margin`` as in the parameters: 0.02 is 2 %. The interval is the paired 95 % one over blocks,
-    of one concurrency alone.
+    ``decision``: decision.json. Interval (95 %) and mean are the decision's own; the faint points
+    are single blocks; the band is the margin.
     """
-    usable = [cell for cell in cells if cell.usable]
-    others = [cell for cell in usable if cell.config != BASELINE]
+    margin = float(decision["margin"])
+    effects = [{**effect, "point": None} for effect in decision["effects"]] + decision["points"]
+    effects = [effect for effect in effects if effect["config"] != decision["baseline"]]
     look = styles({cell.config for cell in cells}, order)
     drawn, (axes,) = canvas(7.2, 4.2)
     axes.axhspan(-100 * margin, 100 * margin, color="#bbbbbb", alpha=0.35, lw=0)
-    axes.axhline(0, color=look[BASELINE].colour, lw=1)
-    said = _draw_by_concurrency(
-        axes, others, look, lambda config: paired_gains(usable, config), form="{:+.1f} %"
-    )
+    axes.axhline(0, color="#000000", lw=1)
+    said = _draw_effects(axes, effects, cells, look)
     axes.set_ylabel("throughput against baseline (%)")
-    axes.set_title(
-        f"Gain over the baseline: blocks, mean, 95 % interval; grey: margin of {100 * margin:g} %",
-        fontsize=10,
-    )
-    draw_legend(axes, {cell.config for cell in others}, look)
-    alt = "Mean gain in throughput over the baseline: " + (", ".join(said) or "nothing to compare")
-    return finish(drawn, "ratio_to_baseline", alt, cells_source(cells))
+    axes.set_title(f"Gain over the baseline, 95 % interval; grey: margin of {100 * margin:g} %")
+    axes.title.set_fontsize(10)
+    draw_legend(drawn, {effect["config"] for effect in effects}, look)
+    alt = "Gain in throughput over the baseline: " + (", ".join(said) or "nothing to compare")
+    source = f"decision.json; blocks: {cells_source(cells)}"
+    return finish(drawn, "ratio_to_baseline", alt, source)
 
 
 def acceptance(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
@@ -97,7 +96,7 @@ def acceptance(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
     axes.axhline(1, color="#000000", lw=1, ls=":")
     axes.set_ylabel("acceptance length (tok/step)")
     axes.set_title("Output tokens per verify step; dotted: no draft accepted", fontsize=10)
-    draw_legend(axes, {cell.config for cell in usable}, look)
+    draw_legend(drawn, {cell.config for cell in usable}, look)
     alt = "Mean acceptance length: " + (", ".join(said) or "not known")
     return finish(drawn, "acceptance_length", alt, cells_source(cells))
 
@@ -124,7 +123,7 @@ def user_speed(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
     axes.set_xlabel("speed of one user, 1000 / median TPOT (tok/s)")
     axes.set_ylabel("output throughput of all (tok/s)")
     axes.set_title("Speed of one user against the throughput of all", fontsize=10)
-    draw_legend(axes, {cell.config for cell in usable}, look)
+    draw_legend(drawn, {cell.config for cell in usable}, look)
     alt = "Tokens per second: " + ("; ".join(said) or "no usable cell with a TPOT")
     return finish(drawn, "user_speed_by_throughput", alt, cells_source(cells))
 
@@ -147,7 +146,7 @@ def latency(records: Iterable[Mapping[str, Any]], order: Sequence[str] = ()) -> 
             one = axes[2 * line + column]
             said += _draw_distributions(one, here, key, title, look)
             one.set_title(f"C={concurrency}", fontsize=9)
-    draw_legend(axes[0], names, look)
+    draw_legend(drawn, names, look)
     alt = "Distribution of TTFT and TPOT, medians in ms: " + ("; ".join(said) or "no request")
     return finish(drawn, "latency_distributions", alt, f"requests.jsonl, {len(rows)} requests")
 
@@ -170,7 +169,7 @@ def run_order(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
     axes.set_xlabel("cell, in the order of the run; shading: blocks")
     axes.set_ylabel("throughput against own mean (%)")
     axes.set_title("Drift over the run", fontsize=10)
-    draw_legend(axes, {cell.config for cell in usable}, look)
+    draw_legend(drawn, {cell.config for cell in usable}, look)
     worst = f"largest {max(offs, key=abs):+.1f} %" if offs else "no usable cell"
     alt = f"Throughput of {len(offs)} cells against their own mean in the order run: {worst}"
     return finish(drawn, "run_order", alt, cells_source(cells))
@@ -186,21 +185,55 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
     return mean - half, mean + half
 
 
-def paired_gains(cells: Sequence[Cell], config: str) -> dict[int, list[float]]:
-    """Gain over the baseline's cell of the same block, in per cent, by concurrency."""
-    base = {
-        (cell.block, cell.concurrency, cell.context_tokens): cell.output_tok_s
+def paired_gains(cells: Sequence[Cell], config: str, point: Mapping[str, Any]) -> list[float]:
+    """Gain over the baseline's cell of the same block at one point, in per cent, a block each."""
+    here = [
+        cell
         for cell in cells
-        if cell.usable and cell.config == BASELINE
-    }
+        if cell.usable
+        and (cell.concurrency, cell.context_tokens)
+        == (point["concurrency"], point.get("context_tokens"))
+    ]
+    base = {cell.block: cell.output_tok_s for cell in here if cell.config == BASELINE}
+    return [
+        100 * (cell.output_tok_s / reference - 1)
+        for cell in here
+        if cell.config == config and cell.output_tok_s and (reference := base.get(cell.block))
+    ]
 
-    def gain(cell: Cell) -> float | None:
-        reference = base.get((cell.block, cell.concurrency, cell.context_tokens))
-        if not reference or cell.output_tok_s is None:
-            return None
-        return 100 * (cell.output_tok_s / reference - 1)
 
-    return by_concurrency([cell for cell in cells if cell.usable], config, gain)
+def _point_label(point: Mapping[str, Any] | None) -> str:
+    if point is None:
+        return "declared mix"
+    context = point.get("context_tokens")
+    return f"C={point['concurrency']}" + (f"\n{context} tokens" if context is not None else "")
+
+
+def _draw_effects(
+    axes: Axes,
+    effects: Sequence[Mapping[str, Any]],
+    cells: Sequence[Cell],
+    look: Mapping[str, Style],
+) -> list[str]:
+    """Gains in per cent with their intervals, side by side at each point; returns them in words."""
+    labels = list(dict.fromkeys(_point_label(effect["point"]) for effect in effects))
+    names = [name for name in look if any(effect["config"] == name for effect in effects)]
+    axes.set_xticks(range(len(labels)), labels)
+    axes.set_xlim(-0.5, max(len(labels) - 0.5, 0.5))
+    said = []
+    for effect in effects:
+        if effect["ratio"] is None:
+            continue
+        mean = 100 * (float(effect["ratio"]) - 1)
+        style, label = look[effect["config"]], _point_label(effect["point"])
+        x = labels.index(label) + shift_of(names.index(effect["config"]), len(names))
+        if effect["point"] is not None:
+            draw_blocks(axes, x, paired_gains(cells, effect["config"], effect["point"]), style)
+        known = effect["low"] is not None and effect["high"] is not None
+        interval = (100 * (effect["low"] - 1), 100 * (effect["high"] - 1)) if known else None
+        draw_interval(axes, x, mean, interval, style)
+        said.append(f"{effect['config']} {mean:+.1f} % at {' '.join(label.split())}")
+    return said
 
 
 def _draw_by_concurrency(
@@ -209,7 +242,6 @@ def _draw_by_concurrency(
     look: Mapping[str, Style],
     values_of: Callable[[str], dict[int, list[float]]],
     joined: bool = False,
-    form: str = "",
 ) -> list[str]:
     """Blocks, mean and interval of each configuration; returns the means in words."""
     places = concurrency_axis(axes, cells)
@@ -221,8 +253,7 @@ def _draw_by_concurrency(
             draw_blocks(axes, x, values, style)
             draw_interval(axes, x, mean, mean_interval(values), style)
             means[x] = mean
-            text = form.format(mean) if form else number(mean)
-            said.append(f"{config} {text} at C={concurrency}")
+            said.append(f"{config} {number(mean)} at C={concurrency}")
         if joined:
             axes.plot(list(means), list(means.values()), style.line, color=style.colour, lw=1.2)
     return said
