@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -17,11 +18,12 @@ from runbook.publish.figure import Figure
 
 DOTS_PER_INCH = 150
 Interval = tuple[float, float]
+Line = Literal["-", "--", "-.", ":"]
 
 #: Okabe and Ito's colours, told apart by colour-blind readers; markers and lines differ as well.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("s", "^", "D", "v", "P", "X")
-_LINES = ("-", "--", "-.", ":")
+_LINES: tuple[Line, ...] = ("-", "--", "-.", ":")
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Style:
 
     colour: str
     marker: str
-    line: str
+    line: Line
 
 
 def styles(names: Iterable[str], order: Sequence[str] = ()) -> dict[str, Style]:
