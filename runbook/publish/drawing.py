@@ -17,7 +17,7 @@ from runbook.params import BASELINE
 from runbook.publish.figure import Figure
 
 DOTS_PER_INCH = 150
-Interval = tuple[float, float]
+Ends = tuple[float | None, float | None]
 Line = Literal["-", "--", "-.", ":"]
 
 #: Okabe and Ito's colours, told apart by colour-blind readers; markers and lines differ as well.
@@ -114,11 +114,10 @@ def concurrency_axis(axes: Axes, cells: Sequence[Cell]) -> dict[int, float]:
     return {value: float(place) for place, value in enumerate(values)}
 
 
-def draw_interval(
-    axes: Axes, x: float, mean: float, interval: Interval | None, style: Style
-) -> None:
-    """The mean with its interval; without one the mean alone."""
-    spread = None if interval is None else [[mean - interval[0]], [interval[1] - mean]]
+def draw_interval(axes: Axes, x: float, mean: float, ends: Ends, style: Style) -> None:
+    """The mean with the ends of its interval; without both ends the mean alone."""
+    low, high = ends
+    spread = None if low is None or high is None else [[mean - low], [high - mean]]
     axes.errorbar(
         [x], [mean], yerr=spread, fmt=style.marker, color=style.colour, ms=6, capsize=4, lw=1.3
     )

@@ -11,12 +11,11 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
-from scipy import stats
 
+from runbook import intervals
 from runbook.cells import Cell
 from runbook.params import BASELINE
 from runbook.publish.drawing import (
-    Interval,
     Style,
     by_concurrency,
     canvas,
@@ -175,16 +174,6 @@ def run_order(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
     return finish(drawn, "run_order", alt, cells_source(cells))
 
 
-def mean_interval(values: Sequence[float]) -> Interval | None:
-    """The 95 % t interval of the mean; ``None`` for fewer than two values."""
-    if len(values) < 2:
-        return None
-    error = statistics.stdev(values) / len(values) ** 0.5
-    half = float(stats.t.ppf(0.975, len(values) - 1)) * error
-    mean = statistics.fmean(values)
-    return mean - half, mean + half
-
-
 def paired_gains(cells: Sequence[Cell], config: str, point: Mapping[str, Any]) -> list[float]:
     """Gain over the baseline's cell of the same block at one point, in per cent, a block each."""
     here = [
@@ -229,9 +218,8 @@ def _draw_effects(
         x = labels.index(label) + shift_of(names.index(effect["config"]), len(names))
         if effect["point"] is not None:
             draw_blocks(axes, x, paired_gains(cells, effect["config"], effect["point"]), style)
-        known = effect["low"] is not None and effect["high"] is not None
-        interval = (100 * (effect["low"] - 1), 100 * (effect["high"] - 1)) if known else None
-        draw_interval(axes, x, mean, interval, style)
+        ends = [None if end is None else 100 * (end - 1) for end in (effect["low"], effect["high"])]
+        draw_interval(axes, x, mean, (ends[0], ends[1]), style)
         said.append(f"{effect['config']} {mean:+.1f} % at {' '.join(label.split())}")
     return said
 
@@ -249,11 +237,11 @@ def _draw_by_concurrency(
     for config, shift in side_by_side(cells, look):
         style, means = look[config], {}
         for concurrency, values in values_of(config).items():
-            x, mean = places[concurrency] + shift, statistics.fmean(values)
+            x, estimate = places[concurrency] + shift, intervals.mean_interval(values)
             draw_blocks(axes, x, values, style)
-            draw_interval(axes, x, mean, mean_interval(values), style)
-            means[x] = mean
-            said.append(f"{config} {number(mean)} at C={concurrency}")
+            draw_interval(axes, x, estimate.mean, (estimate.low, estimate.high), style)
+            means[x] = estimate.mean
+            said.append(f"{config} {number(estimate.mean)} at C={concurrency}")
         if joined:
             axes.plot(list(means), list(means.values()), style.line, color=style.colour, lw=1.2)
     return said

@@ -24,7 +24,7 @@ _ESCAPES = re.compile(
 _MARKUP = re.compile(
     r"[\\`*\[\]<|~$&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=\w):(?=//)|(?<=www)\."
 )
-_LINE_START = re.compile(r"^(?:([-+=#>:])|(\d+)([.)]))")
+_LINE_START = re.compile(r"^(?:([-+](?=[\s-]|$)|[=#>:])|(\d{1,9})([.)])(?=\s|$))")
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,14 @@ def _one_line(text: str) -> str:
 
 def escape(text: str) -> str:
     """``text`` as one line of Markdown that renders to its very characters (blanks collapsed)."""
-    line = _MARKUP.sub(lambda match: "\\" + match.group(), _one_line(text))
     return _LINE_START.sub(
-        lambda match: f"\\{match[1]}" if match[1] else f"{match[2]}\\{match[3]}", line
+        lambda match: f"\\{match[1]}" if match[1] else f"{match[2]}\\{match[3]}", _inline(text)
     )
+
+
+def _inline(text: str) -> str:
+    """As ``escape``, for text that never begins a line."""
+    return _MARKUP.sub(lambda match: "\\" + match.group(), _one_line(text))
 
 
 def code(text: str) -> str:
@@ -111,7 +115,7 @@ def cell(value: Any, decimals: int | None = None) -> str:
         return number(value, decimals)
     if _is_missing(value):
         return UNKNOWN
-    return escape(str(value))
+    return _inline(str(value))
 
 
 def _is_number(value: Any) -> bool:

@@ -1,0 +1,110 @@
+"""What a run folder holds, read for the record. Absent artefacts are ``None`` or empty."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from runbook import cells
+from runbook.cells import Cell
+from runbook.launch.spec import LaunchSpec
+from runbook.params import BASELINE
+from runbook.run import Run, Step
+
+
+@dataclass(frozen=True)
+class Artefacts:
+    """A run folder opened for reading. Raises ``BadInput`` where a file is damaged."""
+
+    run: Run
+
+    @classmethod
+    def of(cls, run_path: Path) -> Artefacts:
+        """The artefacts of a run. Raises ``BadInput`` when the folder is no run."""
+        return cls(Run.open(run_path))
+
+    @property
+    def path(self) -> Path:
+        """The run folder."""
+        return self.run.path
+
+    @cached_property
+    def steps(self) -> dict[str, Step]:
+        """The to-do list by name of the step, in its order."""
+        return {step.name: step for step in self.run.todo()}
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The configurations in the order of the parameters: it fixes colours and tables."""
+        return tuple(one.name for one in self.run.params.configurations)
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """The cells measured, in the order of the file."""
+        text = self._text("cells.csv")
+        return cells.from_csv(text, str(self.path / "cells.csv")) if text else []
+
+    @cached_property
+    def decision(self) -> dict[str, Any] | None:
+        """decision.json."""
+        found = self.run.read_json("decision.json")
+        return found if isinstance(found, dict) else None
+
+    @property
+    def chosen(self) -> str | None:
+        """The configuration to serve: the operator's override, else the measured choice."""
+        if self.run.params.choose.override is not None:
+            return self.run.params.choose.override.choose
+        return self.decision["choice"] if self.decision else None
+
+    @property
+    def baseline(self) -> str:
+        """The name of the reference."""
+        return str(self.decision["baseline"]) if self.decision else BASELINE
+
+    @cached_property
+    def launches(self) -> dict[str, dict[str, Any]]:
+        """launches.json: per configuration its spec, load times and what the server said."""
+        return dict(self.run.read_json("launches.json") or {})
+
+    def spec(self, config: str) -> LaunchSpec | None:
+        """The launch of a configuration as measured; ``None`` where it was not started."""
+        found = self.launches.get(config, {}).get("spec")
+        return LaunchSpec(**{**found, "argv": tuple(found["argv"])}) if found else None
+
+    @cached_property
+    def stack(self) -> dict[str, Any]:
+        """stack.json."""
+        return dict(self.run.read_json("stack.json") or {})
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """service/manifest.json."""
+        return dict(self.run.read_json("service/manifest.json") or {})
+
+    @cached_property
+    def proofs(self) -> list[dict[str, Any]]:
+        """service/proofs.json."""
+        return list(self.run.read_json("service/proofs.json") or [])
+
+    def service_file(self, name: str) -> str | None:
+        """A text file of ``service/``: the unit, ``diff.txt``, ``journal.txt``."""
+        return self._text(f"service/{name}")
+
+    def requests(self) -> Iterator[dict[str, Any]]:
+        """requests.jsonl, row by row; a last line that was cut off is left out."""
+        path = self.path / "requests.jsonl"
+        if not path.is_file():
+            return
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.endswith("\n") and line.strip():
+                    yield json.loads(line)
+
+    def _text(self, name: str) -> str | None:
+        path = self.path / name
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None

@@ -1,0 +1,279 @@
+"""What was found: the sections on stack, benchmark, decision and launch, from a run's artefacts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from runbook import intervals
+from runbook.cells import Cell
+from runbook.launch.spec import LaunchSpec
+from runbook.params import Params
+from runbook.publish.artefacts import Artefacts
+from runbook.publish.state import percent
+from runbook.publish.tables import UNKNOWN, Code, Markdown, code, escape, fence, number, table
+
+
+def todo_table(run_path: Path) -> Markdown:
+    """The to-do list of the run: each step, how it stands, when, and why."""
+    return table(
+        {
+            "step": step.name,
+            "status": step.status.replace("_", " "),
+            "started": step.started or "-",
+            "ended": step.ended or "-",
+            "reason": step.reason or "-",
+        }
+        for step in Artefacts.of(run_path).steps.values()
+    )
+
+
+def stack_table(run_path: Path) -> Markdown:
+    """Facts of the machine and the checks on them, those that are not passed first."""
+    stack = Artefacts.of(run_path).stack
+    checks, facts = stack.get("checks", []), stack.get("facts", {})
+    rows = facts.items() if isinstance(facts, Mapping) else ((f["name"], f["value"]) for f in facts)
+    return _joined(
+        checks_table(checks),
+        "### Facts",
+        table(
+            ({"fact": str(name), "found": _plain(value)} for name, value in rows),
+            empty="No fact was recorded.",
+        ),
+    )
+
+
+def checks_table(checks: Iterable[Mapping[str, Any]]) -> Markdown:
+    """Checks as a table: what failed first, then warnings, unknowns, and what passed."""
+    order = {"fail": 0, "warn": 1, "unknown": 2, "skipped": 3, "pass": 4}
+    ranked = sorted(checks, key=lambda check: order.get(str(check["status"]), 0))
+    return table(
+        (
+            {
+                "check": check["name"],
+                "status": check["status"],
+                "found": check["found"],
+                "wanted": check.get("wanted") or "-",
+                "what to do": check.get("fix") or "-",
+            }
+            for check in ranked
+        ),
+        empty="No check was recorded.",
+    )
+
+
+def benchmark_table(run_path: Path) -> Markdown:
+    """One row a configuration, concurrency and context: means over the usable cells of the blocks.
+
+    The interval of the throughput is the 95 % one of the mean over blocks; cells that may not be
+    compared are listed below with the reason.
+    """
+    found = Artefacts.of(run_path)
+    groups: dict[tuple[int, int, int], list[Cell]] = {}
+    place = {name: at for at, name in enumerate(found.names)}
+    for cell in found.cells:
+        key = (cell.concurrency, cell.context_tokens or 0, place.get(cell.config, len(place)))
+        groups.setdefault(key, []).append(cell)
+    rows = [_benchmark_row(cells) for _, cells in sorted(groups.items())]
+    contexts = {cell.context_tokens for cell in found.cells}
+    for row in rows:
+        if row["configuration"] == found.baseline and row["accepted (tok/step)"] is None:
+            row["accepted (tok/step)"] = "-"
+    names = list(rows[0]) if rows else []
+    columns = [name for name in names if name != "context (tokens)" or len(contexts) > 1]
+    return _joined(
+        table(
+            rows,
+            columns,
+            right=["95 %", "accepted (tok/step)"],
+            decimals=_DECIMALS,
+            empty="No cell was measured.",
+        ),
+        _left_out([cell for cell in found.cells if not cell.usable]),
+    )
+
+
+_DECIMALS = {
+    "tok/s": 1,
+    "TTFT p50 (ms)": 0,
+    "TTFT p99 (ms)": 0,
+    "TPOT p50 (ms)": 1,
+    "accepted (tok/step)": 2,
+}
+
+
+def _benchmark_row(cells: Sequence[Cell]) -> dict[str, Any]:
+    first, usable = cells[0], [cell for cell in cells if cell.usable]
+
+    def mean(values: Iterable[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return sum(known) / len(known) if known else None
+
+    speeds = [cell.output_tok_s for cell in usable if cell.output_tok_s is not None]
+    estimate = intervals.mean_interval(speeds) if speeds else None
+    span = "no interval"
+    if estimate is not None and estimate.low is not None and estimate.high is not None:
+        span = f"{number(estimate.low, 1)} to {number(estimate.high, 1)}"
+    return {
+        "configuration": first.config,
+        "C": first.concurrency,
+        "context (tokens)": first.context_tokens,
+        "tok/s": mean(speeds),
+        "95 %": span,
+        "TTFT p50 (ms)": mean(cell.ttft_p50_ms for cell in usable),
+        "TTFT p99 (ms)": mean(cell.ttft_p99_ms for cell in usable),
+        "TPOT p50 (ms)": mean(cell.tpot_p50_ms for cell in usable),
+        "accepted (tok/step)": mean(cell.accept_length for cell in usable),
+        "cells": len(usable),
+        "errors": sum(cell.errors for cell in cells),
+    }
+
+
+def _left_out(cells: Sequence[Cell]) -> str:
+    if not cells:
+        return ""
+    lines = [
+        f"- {escape(cell.config)}, block {cell.block}, C={cell.concurrency}: "
+        f"{cell.status.replace('_', ' ')}" + (f" ({escape(cell.note)})" if cell.note else "")
+        for cell in cells
+    ]
+    return "\n".join(["Not usable, and left out of all figures:", "", *lines])
+
+
+def decision_table(run_path: Path) -> Markdown:
+    """The decision: gains with intervals, single points, what it costs and what would flip it."""
+    found = Artefacts.of(run_path)
+    decision = found.decision
+    if decision is None:
+        return Markdown("*Nothing was decided.*")
+    head = f"**{escape(str(decision['choice'] or 'No choice'))}**"
+    head += f" ({str(decision['status']).replace('_', ' ')}): {escape(decision['reason'])}"
+    return _joined(
+        head,
+        _override(found.run.params),
+        table((_effect_row(effect) for effect in decision["effects"]), right=["gain", "95 %"]),
+        _weights(decision),
+        table((_point_row(point) for point in decision["points"]), right=["gain", "95 %"]),
+        _list("What it costs", decision["costs"]),
+        _list("What would flip it", map(_flip, decision["flips"])),
+        _list("Notes", [*decision["advice"], *decision["notes"]]),
+    )
+
+
+def _override(params: Params) -> str:
+    override = params.choose.override
+    if override is None:
+        return ""
+    what = f"**Overridden** by {escape(override.by)}: {escape(override.choose)} is served."
+    return f"{what} Reason: {escape(override.reason)}"
+
+
+def _effect_row(effect: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "configuration": effect["config"],
+        "gain": UNKNOWN if effect["ratio"] is None else percent(effect["ratio"]),
+        "95 %": _span(effect),
+        "blocks": effect["blocks"],
+        "against the baseline": effect["word"],
+        "excluded": effect["excluded"] or "-",
+    }
+
+
+def _point_row(effect: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "configuration": effect["config"],
+        "at": point_label(effect["point"]),
+        "gain": UNKNOWN if effect["ratio"] is None else percent(effect["ratio"]),
+        "95 %": _span(effect),
+        "p (Holm)": "-" if effect["p"] is None else f"{effect['p']:.3g}",
+        "against the baseline": effect["word"],
+    }
+
+
+def _span(effect: Mapping[str, Any]) -> str:
+    if effect["low"] is None or effect["high"] is None:
+        return "no interval"
+    return f"{percent(effect['low'])} to {percent(effect['high'])}"
+
+
+def _weights(decision: Mapping[str, Any]) -> str:
+    shares = ", ".join(
+        f"{point_label(weight['point'])} {100 * weight['share']:.3g} %"
+        for weight in decision["weights"]
+    )
+    margin = f"{100 * decision['margin']:g} %"
+    return f"Declared mix (share of time): {shares}. Margin: {margin}. Single points:"
+
+
+def point_label(point: Mapping[str, Any]) -> str:
+    """``C=8``, or ``C=8 at 65536 tokens``."""
+    context = point.get("context_tokens")
+    return f"C={point['concurrency']}" + ("" if context is None else f" at {context} tokens")
+
+
+def _flip(flip: Mapping[str, Any]) -> str:
+    then = flip["choice"] or str(flip["status"]).replace("_", " ")
+    if flip["kind"] == "mix":
+        ends = f"from {point_label(flip['source'])} to {point_label(flip['target'])}"
+        return f"{100 * flip['amount']:.1f} % of the time moved {ends}: {then}"
+    where = point_label(flip["target"]) if flip["target"] else "every point"
+    return f"{flip['config']} {percent(1 + flip['amount'])} at {where}: {then}"
+
+
+def launch_section(run_path: Path, config: str | None = None) -> Markdown:
+    """The launch of a configuration (default: the one to serve): command to paste, environment."""
+    found = Artefacts.of(run_path)
+    name = config or found.chosen or found.baseline
+    spec = found.spec(name)
+    if spec is None:
+        return Markdown(f"*{escape(name)} was not started in this run: no launch is recorded.*")
+    launch = found.launches[name]
+    loads = ", ".join(f"{seconds:.1f}" for seconds in launch.get("load_s", [])) or UNKNOWN
+    return _joined(
+        f"Configuration **{escape(name)}**, started as {escape(str(launch.get('launch', UNKNOWN)))}"
+        f"; seconds from start to the first completion: {loads}.",
+        fence(spec.shell_command(), "sh"),
+        f"The environment is whole; nothing is inherited. Fingerprint {code(spec.fingerprint())}.",
+        environment_table(spec, found.run.params, name),
+    )
+
+
+def environment_table(spec: LaunchSpec, params: Params, config: str) -> Markdown:
+    """Every variable of a launch with its origin."""
+    own = params.configuration(config).env if config in _names(params) else {}
+
+    def origin(name: str, value: str) -> str:
+        if own.get(name) == value:
+            return "parameters: configuration"
+        if params.server.env.get(name) == value:
+            return "parameters: server"
+        return "engine"
+
+    rows = (
+        {"variable": Code(name), "value": Code(value), "origin": origin(name, value)}
+        for name, value in sorted(spec.env.items())
+    )
+    return table(rows, empty="The environment is empty.")
+
+
+def _names(params: Params) -> set[str]:
+    return {one.name for one in params.configurations}
+
+
+def _list(title: str, items: Iterable[Any]) -> str:
+    lines = [f"- {escape(str(item))}" for item in items]
+    return "\n".join([f"{title}:", "", *lines]) if lines else ""
+
+
+def _plain(value: Any) -> Any:
+    """A fact as one cell: mappings and lists written out."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_plain(item)}" for key, item in value.items()) or "none"
+    if isinstance(value, list):
+        return ", ".join(str(_plain(item)) for item in value) or "none"
+    return UNKNOWN if value is None else value
+
+
+def _joined(*parts: object) -> Markdown:
+    return Markdown("\n\n".join(str(part) for part in parts if str(part)))

@@ -1,0 +1,119 @@
+"""What whoever takes over needs: the service and its proofs, how to run it, how to undo it."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from runbook.params import Params
+from runbook.publish.artefacts import Artefacts
+from runbook.publish.tables import UNKNOWN, Code, Markdown, code, escape, fence, table
+
+#: Who carries out the commands of the section, by kind of host.
+_WHERE = {
+    "local": "on this machine, as root",
+    "ssh": "on {address}, as root",
+    "box": "from the clone: the systemd of this rehearsal lives in a box of the run folder",
+}
+
+
+def service_section(run_path: Path) -> Markdown:
+    """The unit as installed, the files that belong to it, and what the installation changed."""
+    found = Artefacts.of(run_path)
+    unit, manifest = found.run.params.service.unit, found.manifest
+    text, diff = found.service_file(unit), found.service_file("diff.txt")
+    files = [
+        {"file": Code(path), "sha256": Code(str(digest))}
+        for path, digest in dict(manifest.get("files", {})).items()
+    ]
+    configuration = escape(str(manifest.get("configuration", UNKNOWN)))
+    parts = [f"Unit {code(unit)}, configuration **{configuration}**."]
+    if manifest.get("start_timeout_origin"):
+        parts.append(escape(str(manifest["start_timeout_origin"])) + ".")
+    parts.append(fence(text, "ini") if text else "*The unit was not written.*")
+    parts.append(str(table(files, empty="No file is recorded as installed.")))
+    if diff is not None:
+        parts.append(
+            "What the installation changed:\n\n" + fence(diff, "diff")
+            if diff.strip()
+            else "The installation changed nothing: everything was as planned."
+        )
+    return Markdown("\n\n".join(parts))
+
+
+def proofs_table(run_path: Path) -> Markdown:
+    """Each proof, how it ended, and the evidence."""
+    return table(
+        (
+            {"proof": proof["name"], "status": proof["status"], "evidence": proof["evidence"]}
+            for proof in Artefacts.of(run_path).proofs
+        ),
+        empty="No proof was made.",
+    )
+
+
+def operations(run_path: Path) -> Markdown:
+    """How to start, stop and watch the service, roll it back, and what happens by itself."""
+    params = Artefacts.of(run_path).run.params
+    where = _WHERE[params.host.kind].format(address=escape(params.host.address or ""))
+    return Markdown(
+        "\n\n".join(
+            [
+                f"The commands are given {where}.",
+                str(table(_commands(params, run_path))),
+                "\n".join(f"- {line}" for line in _by_itself(params)),
+            ]
+        )
+    )
+
+
+def _commands(params: Params, run_path: Path) -> list[dict[str, object]]:
+    unit, run = shlex.quote(params.service.unit), shlex.quote(str(run_path.resolve()))
+    file = shlex.quote(str(run_path.resolve() / "params.yaml"))
+    rows = [
+        ("start (returns when a completion was served)", f"systemctl start {unit}"),
+        ("stop", f"systemctl stop {unit}"),
+        ("restart", f"systemctl restart {unit}"),
+        ("after a start limit was hit", f"systemctl reset-failed {unit}"),
+        ("status", f"systemctl status {unit}"),
+        ("logs, following", f"journalctl -u {unit} -f"),
+        ("not at boot any more", f"systemctl disable {unit}"),
+    ]
+    own = [
+        ("status", f"runbook service status {file} --run {run}"),
+        ("logs", f"runbook service logs {file} --run {run}"),
+        ("prove again", f"runbook service verify {file} --run {run}"),
+        ("roll back to the generation before", f"runbook service rollback {file} --run {run}"),
+        ("remove", f"runbook service uninstall {file} --run {run}"),
+        ("is it still what was measured?", f"runbook drift {run}"),
+    ]
+    rows = own if params.host.kind == "box" else [*rows, *own[2:]]
+    return [{"to": what, "command": Code(command)} for what, command in rows]
+
+
+def _by_itself(params: Params) -> list[str]:
+    service, timeouts = params.service, params.server.timeouts
+    return [
+        f"At boot: {code(service.unit)} is enabled and starts with multi-user.target.",
+        f"On a crash: systemd starts it again after {service.restart_s:g} s; after "
+        f"{service.start_limit_burst} failed starts it stays failed until "
+        f"{code('systemctl reset-failed ' + service.unit)}.",
+        f"On stop: SIGTERM, and what still runs after {timeouts.stop_s:g} s is killed.",
+        "On drift (unit, drop-in, interpreter or model changed): nothing happens by itself; "
+        f"{code('runbook drift')} tells.",
+    ]
+
+
+def repeat(run_path: Path) -> Markdown:
+    """The one command that repeats the run, and the parameters it needs."""
+    found = Artefacts.of(run_path)
+    command = "runbook run params.yaml --apply"
+    return Markdown(
+        "\n\n".join(
+            [
+                f"In a clone of the project, with the text below as {code('params.yaml')}:",
+                fence(command, "sh"),
+                fence(found.run.params.to_yaml(), "yaml"),
+            ]
+        )
+    )

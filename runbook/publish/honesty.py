@@ -1,0 +1,140 @@
+"""What a run does and does not show: kind of speculation, the four assumptions, the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from runbook.publish.artefacts import Artefacts
+from runbook.publish.tables import Markdown, code, escape, table
+
+_ALGORITHM_FLAGS = ("--speculative-algorithm", "--spec-type")
+
+
+def what_it_is(found: Artefacts) -> str:
+    """One paragraph: server, model, draft, and what kind of speculation was measured."""
+    server = found.run.params.server
+    draft = f", draft {code(server.draft)}" if server.draft else ", no draft model"
+    said = f"Server {escape(server.engine)}, model {code(server.model)}{draft}. "
+    kinds = speculation_kinds(found)
+    if not kinds:
+        return said + "No configuration asks for speculation."
+    listed = ", ".join(code(kind) for kind in kinds)
+    if any("eagle3" in kind.lower().replace("-", "").replace("_", "") for kind in kinds):
+        return said + f"Speculation: {listed}."
+    ngram = all("ngram" in kind.lower() for kind in kinds)
+    kind = "n-gram drafting" if ngram else "another kind"
+    return said + f"**The speculation measured here is {kind} ({listed}), not EAGLE-3.**"
+
+
+def speculation_kinds(found: Artefacts) -> list[str]:
+    """Algorithms of all configurations: as asked by arguments, and as the servers said."""
+    params = found.run.params
+    asked = [_flag_value([*params.server.args, *one.args]) or "" for one in params.configurations]
+    said = [
+        str((launch.get("info") or {}).get("speculation") or "")
+        for launch in found.launches.values()
+    ]
+    return [kind for kind in dict.fromkeys([*asked, *said]) if kind not in ("", "none")]
+
+
+def _flag_value(args: Sequence[str]) -> str | None:
+    for place, word in enumerate(args):
+        flag, equals, value = word.partition("=")
+        if flag in _ALGORITHM_FLAGS:
+            return value if equals else next(iter(args[place + 1 : place + 2]), None)
+    return None
+
+
+def assumptions(run_path: Path) -> Markdown:
+    """The four assumptions of a go-live: tested or not, with the evidence."""
+    found = Artefacts.of(run_path)
+    checks, proofs = found.stack.get("checks", []), found.proofs
+    return table(
+        [
+            {"assumption": "the benchmark stands for production traffic", **_traffic(found)},
+            {
+                "assumption": "the service has the environment of the launch that was measured",
+                **_judged(proofs, ("environ", "argument", "launch")),
+            },
+            {
+                "assumption": "the NCCL tuning fits the PCIe topology",
+                **_judged(checks, ("nccl", "topo", "pcie", "p2p")),
+            },
+            {
+                "assumption": "the model files are where they were, and what they were",
+                **_judged([*checks, *proofs], ("model", "draft", "weights")),
+            },
+        ]
+    )
+
+
+def _traffic(found: Artefacts) -> dict[str, str]:
+    workload = found.run.params.workload
+    mix = ", ".join(f"{kind} {share:g}" for kind, share in workload.mix.items())
+    source = "the project's own" if workload.prompts == "builtin" else workload.prompts
+    shares = ", ".join(f"C={one.concurrency} {one.share:g}" for one in found.run.params.choose.mix)
+    return {
+        "tested": "not tested",
+        "evidence": f"prompts: {source} ({mix}), {workload.output_tokens} output tokens; the "
+        f"shares of time ({shares}) are declared, not measured on production traffic",
+    }
+
+
+def _judged(items: Iterable[Mapping[str, Any]], words: Sequence[str]) -> dict[str, str]:
+    """Tested when an item whose name holds one of ``words`` came to an answer."""
+    about = [item for item in items if any(word in str(item["name"]).lower() for word in words)]
+    answered = [item for item in about if item["status"] not in _OPEN]
+    evidence = "; ".join(
+        f"{item['name']}: {item['status']} ({item.get('evidence') or item.get('found') or '-'})"
+        for item in answered or about
+    )
+    return {
+        "tested": "tested" if answered else "not tested",
+        "evidence": evidence or "nothing in this run looked at it",
+    }
+
+
+_OPEN = frozenset({"unknown", "skipped", "not provable here", "not_provable", "not made"})
+
+
+def limits(run_path: Path) -> Markdown:
+    """What was not tested, or has no answer, as a list."""
+    found = Artefacts.of(run_path)
+    return Markdown("\n".join(f"- {line}" for line in _limits(found)))
+
+
+def _limits(found: Artefacts) -> list[str]:
+    params, benchmark = found.run.params, found.run.params.benchmark
+    highest = max(benchmark.concurrencies)
+    lines = [
+        f"Concurrencies other than {', '.join(map(str, sorted(benchmark.concurrencies)))}; "
+        f"nothing above {highest} was sent.",
+        f"Answers longer than {params.workload.output_tokens} tokens, and days of uninterrupted "
+        "service.",
+        "Open traffic: the load is a closed loop, each stream waits for its answer.",
+    ]
+    kinds = speculation_kinds(found)
+    if kinds and not any("eagle" in kind.lower() for kind in kinds):
+        lines.append(f"EAGLE-3: the speculation here is {', '.join(map(code, kinds))}.")
+    if params.stack.gpus == 0:
+        lines.append("GPUs, NCCL and PCIe: this deployment has none.")
+    if params.host.kind == "box":
+        lines.append(
+            "Power loss: the box dies as a whole, and the page cache of its machine survives."
+        )
+    if found.decision is not None and found.decision["status"] == "provisional":
+        lines.append("The scatter between lives: the choice is provisional, without intervals.")
+    lines += [_unanswered("check", check) for check in found.stack.get("checks", [])]
+    lines += [_unanswered("proof", proof) for proof in found.proofs]
+    return [line for line in lines if line]
+
+
+def _unanswered(kind: str, item: Mapping[str, Any]) -> str:
+    if item["status"] not in _OPEN:
+        return ""
+    why = str(item.get("evidence") or item.get("found") or "no reason was noted")
+    return (
+        f"{kind.capitalize()} {escape(str(item['name']))}: {escape(item['status'])}, {escape(why)}"
+    )

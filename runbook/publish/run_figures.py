@@ -1,0 +1,72 @@
+"""The figures of a run folder, a cell each: read, drawn, and saved where they are to lie.
+
+``save_to``: a folder (default: the run folder itself) under which ``figures/<name>.png`` is
+written. Nothing to draw is no error: the figure is empty and its text says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from runbook.cells import Cell
+from runbook.errors import NotHere
+from runbook.load.records import Record
+from runbook.publish import figures
+from runbook.publish.artefacts import Artefacts
+from runbook.publish.figure import Figure
+
+
+def throughput(run_path: Path, save_to: Path | None = None) -> Figure:
+    """Output throughput by concurrency."""
+    return _of_cells(figures.throughput, run_path, save_to)
+
+
+def user_speed(run_path: Path, save_to: Path | None = None) -> Figure:
+    """Speed of one user against the throughput of all."""
+    return _of_cells(figures.user_speed, run_path, save_to)
+
+
+def acceptance(run_path: Path, save_to: Path | None = None) -> Figure:
+    """Acceptance length by concurrency."""
+    return _of_cells(figures.acceptance, run_path, save_to)
+
+
+def run_order(run_path: Path, save_to: Path | None = None) -> Figure:
+    """Throughput against the own mean in the order run."""
+    return _of_cells(figures.run_order, run_path, save_to)
+
+
+def ratio(run_path: Path, save_to: Path | None = None) -> Figure:
+    """Gain over the baseline as decided. Raises ``NotHere`` before the decision."""
+    found = Artefacts.of(run_path)
+    if found.decision is None:
+        raise NotHere(
+            f"{run_path} holds no decision.json", "a run with its choice made", "run 03_choose"
+        )
+    drawn = figures.ratio(found.cells, found.decision, found.names)
+    return drawn.save(save_to or run_path)
+
+
+def latency(run_path: Path, save_to: Path | None = None) -> Figure:
+    """Distributions of TTFT and TPOT over the requests that came whole."""
+    found = Artefacts.of(run_path)
+    rows = [_with_times(row) for row in found.requests() if not row.get("error_kind")]
+    return figures.latency(rows, found.names).save(save_to or run_path)
+
+
+def _of_cells(
+    draw: Callable[[Sequence[Cell], Sequence[str]], Figure], run_path: Path, save_to: Path | None
+) -> Figure:
+    found = Artefacts.of(run_path)
+    return draw(found.cells, found.names).save(save_to or run_path)
+
+
+def _with_times(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of requests.jsonl with ``ttft_ms`` and ``tpot_ms``."""
+    if "ttft_ms" in row and "tpot_ms" in row:
+        return dict(row)
+    record = Record(**{one.name: row[one.name] for one in fields(Record) if one.name in row})
+    return {**row, "ttft_ms": record.ttft_ms, "tpot_ms": record.tpot_ms}

@@ -1,0 +1,34 @@
+"""The sections of the record from a run's artefacts: what the notebooks call, a cell each."""
+
+from __future__ import annotations
+
+from runbook.publish.findings import (
+    benchmark_table,
+    checks_table,
+    decision_table,
+    environment_table,
+    launch_section,
+    stack_table,
+    todo_table,
+)
+from runbook.publish.handover import operations, proofs_table, repeat, service_section
+from runbook.publish.honesty import assumptions, limits, what_it_is
+from runbook.publish.provenance import provenance
+
+__all__ = [
+    "assumptions",
+    "benchmark_table",
+    "checks_table",
+    "decision_table",
+    "environment_table",
+    "launch_section",
+    "limits",
+    "operations",
+    "proofs_table",
+    "provenance",
+    "repeat",
+    "service_section",
+    "stack_table",
+    "todo_table",
+    "what_it_is",
+]

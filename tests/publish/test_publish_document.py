@@ -1,0 +1,345 @@
+"""The document: from notebooks really executed, whole, half-finished, failed, moved and edited."""
+
+import base64
+import json
+import re
+import stat
+import warnings
+from pathlib import Path
+
+import nbformat
+import pytest
+from markdown_it import MarkdownIt
+
+from runbook import atomic
+from runbook.errors import BadInput, RunbookWarning
+from runbook.publish import document
+from runbook.publish.outline import OUTLINE
+
+GFM = MarkdownIt("gfm-like", {"linkify": False})
+GOLDEN = Path(__file__).with_name("golden_production_v2.md")
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def tokens(text):
+    return [t for token in GFM.parse(text) for t in (token, *(token.children or []))]
+
+
+def kinds(text):
+    return {token.type for token in tokens(text)}
+
+
+def links(text):
+    found = tokens(text)
+    images = [token.attrs["src"] for token in found if token.type == "image"]
+    return images + [token.attrs["href"] for token in found if token.type == "link_open"]
+
+
+def headings(text):
+    found = GFM.parse(text)
+    return [
+        found[at + 1].content
+        for at, token in enumerate(found)
+        if token.type == "heading_open" and token.tag == "h2"
+    ]
+
+
+def section(text, title):
+    return text.partition(f"\n## {title}\n")[2].partition("\n## ")[0].strip()
+
+
+def change_step(run, name, **change):
+    stored = run.read_json("run.json")
+    for step in stored["steps"]:
+        if step["name"] == name:
+            step.update(change)
+    run.write_json("run.json", stored)
+
+
+def set_todo(run, done, then, status, reason=""):
+    """The first ``done`` steps completed, the next as given, the others pending."""
+    stored = run.read_json("run.json")
+    for at, step in enumerate(stored["steps"]):
+        if at >= done:
+            step.update(status="pending", reason="", started=None, ended=None)
+        if step["name"] == then:
+            step.update(status=status, reason=reason)
+    run.write_json("run.json", stored)
+
+
+def neutral(text, run):
+    """What changes from run to run, replaced by its name."""
+    text = text.replace(str(run.path), "RUN").replace(run.params.identity(), "IDENTITY")
+    text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME", text)
+    text = re.sub(
+        r"\| (Python of the runbook|packages|commit of the project) \| .*", r"| \1 | X |", text
+    )
+    return re.sub(r"sha256:[0-9a-f]{64}", "sha256:DIGEST", text)
+
+
+# --- a complete run ---------------------------------------------------------------------------
+
+
+def test_the_document_of_a_complete_run_is_as_it_was_read_by_a_person(run):
+    text = neutral(document.export(run.path).read_text(), run)
+    if not GOLDEN.exists():
+        GOLDEN.write_text(text)
+        pytest.fail("golden file written: read it, commit it")
+    assert text == GOLDEN.read_text()
+
+
+def test_sections_stand_in_their_one_order(run):
+    text = document.export(run.path).read_text()
+    assert headings(text) == [one.title for one in OUTLINE]
+
+
+def test_it_is_clean_markdown(run):
+    text = document.export(run.path).read_text()
+    assert not kinds(text) & {"html_inline", "html_block"}
+    assert "\x1b" not in text
+    assert "\n\n\n" not in re.sub(r"```.*?```", "X", text, flags=re.DOTALL)
+    assert text.endswith("`\n")
+
+
+def test_every_table_is_parsed_as_one(run):
+    text = document.export(run.path).read_text()
+    parsed = [token for token in GFM.parse(text) if token.type == "table_open"]
+    drawn = re.findall(r"^\| :?---", text, re.MULTILINE)
+    assert len(parsed) == len(drawn) > 8
+
+
+def test_code_prose_and_noise_of_the_notebooks_stay_there(run):
+    text = document.export(run.path).read_text()
+    for absent in ("sections.", "injected", "Path(", "Prose of the notebook", "of a cell"):
+        assert absent not in text
+
+
+def test_every_link_resolves_also_where_the_document_is_moved(run, tmp_path):
+    here = document.export(run.path)
+    there = document.export(run.path, tmp_path / "elsewhere" / "record.md")
+    for path in (here, there):
+        found = links(path.read_text())
+        assert "figures/throughput_by_concurrency.png" in found
+        for link in found:
+            assert (path.parent / link).read_bytes().startswith(PNG)
+    assert here.read_text().splitlines()[:20] == there.read_text().splitlines()[:20]
+
+
+def test_figures_have_words(run):
+    text = document.export(run.path).read_text()
+    images = [token for token in tokens(text) if token.type == "image"]
+    assert "baseline 17.4 at C=1" in "".join(image.content for image in images)
+
+
+def test_it_is_readable_by_its_owner_only_or_as_asked(run, tmp_path):
+    path = document.export(run.path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    shared = document.export(run.path, tmp_path / "d" / "r.md", mode=0o644)
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o644
+    assert stat.S_IMODE(next((shared.parent / "figures").iterdir()).stat().st_mode) == 0o644
+
+
+def test_the_verdict_is_three_lines(run):
+    lines = section(document.export(run.path).read_text(), "Verdict").splitlines()
+    assert len(lines) == 3
+    assert "ngram-lean: +16.2 % (95 %: +13.2 % to +19.2 %, 3 blocks)" in lines[0]
+    assert "3 proofs: 2 proved, 1 not provable here" in lines[1]
+    assert "Complete" in lines[2]
+
+
+def test_the_rehearsal_says_that_it_is_not_eagle3(run):
+    text = document.export(run.path).read_text()
+    assert "n-gram drafting (`ngram-simple`), not EAGLE-3" in text.partition("## Verdict")[0]
+
+
+def test_an_override_is_shown_with_reason_and_name(run):
+    values = run.params.model_dump(mode="json")
+    values["choose"]["override"] = {"choose": "ngram-wide", "reason": "a | trial", "by": "Ada"}
+    run.write("params.yaml", json.dumps(values))
+    text = document.export(run.path).read_text()
+    assert r"ngram-wide, by override of Ada: a \| trial. The figures say: ngram-lean" in text
+
+
+# --- unfinished runs ----------------------------------------------------------------------------
+
+
+def test_a_failed_run_says_where_and_why(run):
+    set_todo(run, 1, "benchmark", "failed", "server died:\nout of memory")
+    for number in (2, 3, 4, 5):
+        next(run.path.glob(f"0{number}_*")).unlink()
+    text = document.export(run.path).read_text()
+    assert "**FAILED at benchmark: server died: out of memory**" in text.splitlines()[:4]
+    assert section(text, "Benchmark").startswith("Not reached: benchmark failed: server died")
+    assert section(text, "Proofs") == "Not reached: the run failed at benchmark."
+    assert section(text, "Stack").startswith("| check")
+
+
+def test_a_draft_says_that_the_service_is_not_installed(run):
+    set_todo(run, 3, "draft", "in_progress")
+    text = document.export(run.path).read_text()
+    assert "**DRAFT: the service is not installed yet**" in text.splitlines()[:4]
+    assert section(text, "Service") == "Not reached: install_service has not been started."
+    assert "+16.2" in section(text, "Decision")
+
+
+def test_notebooks_of_an_earlier_pass_are_not_taken_for_this_one(run):
+    set_todo(run, 1, "benchmark", "failed", "Ctrl-C")
+    text = document.export(run.path).read_text()
+    assert section(text, "Decision") == "Not reached: the run failed at benchmark."
+
+
+def test_a_skipped_service_says_why(run):
+    for step in ("install_service", "boot"):
+        change_step(run, step, status="skipped", reason="no --apply")
+    (run.path / "04_install_service.ipynb").unlink()
+    text = document.export(run.path).read_text()
+    assert "**DRAFT: the service is not installed: no --apply**" in text
+    assert section(text, "Service") == "Not reached: install_service was skipped: no --apply"
+
+
+def test_a_dead_owner_reads_as_interrupted(run):
+    change_step(run, "benchmark", status="in_progress", owner="1:1:gone")
+    assert "INTERRUPTED at benchmark: its process is gone" in document.export(run.path).read_text()
+
+
+def test_a_run_without_any_notebook_still_exports(run):
+    for path in run.path.glob("*.ipynb"):
+        path.unlink()
+    text = document.export(run.path).read_text()
+    assert section(text, "Stack").startswith("Not recorded: verify")
+    assert "systemctl" in section(text, "Operations")
+    assert headings(text) == [one.title for one in OUTLINE]
+
+
+def test_a_folder_that_is_no_run_is_bad_input(tmp_path):
+    with pytest.raises(BadInput, match="no run folder"):
+        document.export(tmp_path)
+
+
+def test_a_damaged_notebook_is_named(run):
+    (run.path / "02_benchmark.ipynb").write_text("{")
+    with pytest.raises(BadInput, match=r"02_benchmark\.ipynb is no notebook"):
+        document.export(run.path)
+
+
+# --- outputs of every kind ----------------------------------------------------------------------
+
+
+def exported(run, outputs, **metadata):
+    """The section "Stack" of a document whose one cell has these outputs."""
+    cell = nbformat.v4.new_code_cell("x", metadata={"record": "stack", **metadata})
+    cell.outputs = [nbformat.from_dict(output) for output in outputs]
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), run.path / "01_verify_stack.ipynb")
+    return section(document.export(run.path).read_text(), "Stack")
+
+
+def display(**data):
+    return {
+        "output_type": "display_data",
+        "metadata": {},
+        "data": {key.replace("_", "/", 1): value for key, value in data.items()},
+    }
+
+
+def test_html_is_dropped_for_text(run):
+    output = display(text_html="<table><style>x</style></table>", text_plain="a  b")
+    assert exported(run, [output]) == "```\na  b\n```"
+
+
+def test_html_alone_and_widgets_leave_nothing(run):
+    widget = display(text_plain="HBox()")
+    widget["data"]["application/vnd.jupyter.widget-view+json"] = {}
+    assert exported(run, [display(text_html="<b>x</b>"), widget]) == ""
+
+
+def test_html_in_markdown_becomes_text(run):
+    shown = exported(run, [display(text_markdown="a <b>x</b> `<code>` <!-- c -->\n<div>\n")])
+    assert not kinds(shown) & {"html_inline", "html_block"}
+    assert "`<code>`" in shown
+
+
+def test_colours_are_stripped(run):
+    assert exported(run, [display(text_markdown="\x1b[31mred\x1b[0m")]) == "red"
+    assert exported(run, [display(text_plain="\x1b[31mred\x1b[0m")]) == "```\nred\n```"
+
+
+def test_streams_show_only_where_wanted(run):
+    def stream(name, text):
+        return {"output_type": "stream", "name": name, "text": text}
+
+    noise = [stream("stdout", "1 %\r50 %\r100 %\ndone\n"), stream("stderr", "warning\n")]
+    assert exported(run, noise) == ""
+    assert exported(run, noise, record_streams=True) == "```\n100 %\ndone\n```"
+
+
+def test_an_error_shows_its_words_without_the_traceback(run):
+    error = {
+        "output_type": "error",
+        "ename": "NotProved",
+        "evalue": "memory: 1 GiB\n  wanted: 3 GiB",
+        "traceback": ["\x1b[31mTraceback", "File x.py"],
+    }
+    assert exported(run, [error]) == "```\nNotProved: memory: 1 GiB\n  wanted: 3 GiB\n```"
+
+
+def test_a_foreign_image_gets_a_stable_name(run):
+    output = display()
+    output["data"]["image/png"] = base64.b64encode(PNG).decode()
+    assert exported(run, [output]) == "![figure](figures/stack_1.png)"
+    assert (run.path / "figures/stack_1.png").read_bytes() == PNG
+
+
+def test_a_figure_cannot_be_written_outside_the_folder(run):
+    output = display()
+    output["data"]["image/png"] = ""
+    output["metadata"] = {"runbook": {"figure": "../../x.png", "alt": "a ](x) b"}}
+    assert exported(run, [output]) == r"![a \](x) b](figures/stack_1.png)"
+
+
+# --- what lies there already ----------------------------------------------------------------------
+
+
+def test_exporting_twice_keeps_nothing_and_warns_of_nothing(run):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        document.export(run.path)
+        path = document.export(run.path)
+    assert [one.name for one in path.parent.glob("production_v2.md*")] == ["production_v2.md"]
+
+
+def test_a_document_edited_by_hand_is_kept_and_named(run):
+    path = document.export(run.path)
+    for number in (1, 2):
+        edited = path.read_text().replace("## Repeat", f"My note {number}\n\n## Repeat")
+        atomic.write(path, edited)
+        with pytest.warns(RunbookWarning, match=rf"edited by hand.*orig-{number}"):
+            document.export(run.path)
+        assert path.with_name(f"production_v2.md.orig-{number}").read_text() == edited
+    assert "My note" not in path.read_text()
+
+
+def test_a_file_that_is_not_ours_is_kept(run, tmp_path):
+    path = tmp_path / "notes.md"
+    path.write_text("mine\n")
+    with pytest.warns(RunbookWarning, match="not ours"):
+        document.export(run.path, path)
+    assert (tmp_path / "notes.md.orig-1").read_text() == "mine\n"
+
+
+def test_a_link_stays_a_link(run, tmp_path):
+    (tmp_path / "real").mkdir()
+    link = tmp_path / "record.md"
+    link.symlink_to(tmp_path / "real" / "record.md")
+    document.export(run.path, link)
+    assert link.is_symlink()
+    assert "production record" in link.read_text()
+
+
+def test_a_folder_cannot_be_the_document(run, tmp_path):
+    with pytest.raises(BadInput, match="is a folder"):
+        document.export(run.path, tmp_path)
+
+
+def test_nothing_half_written_is_left(run):
+    document.export(run.path)
+    assert not [path for path in run.path.rglob(".*") if path.is_file()]
