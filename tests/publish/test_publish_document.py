@@ -74,7 +74,8 @@ def neutral(text, run):
     text = re.sub(
         r"\| (Python of the runbook|packages|commit of the project) \| .*", r"| \1 | X |", text
     )
-    return re.sub(r"sha256:[0-9a-f]{64}", "sha256:DIGEST", text)
+    text = re.sub(r"```yaml\n.*?```", "```yaml\nPARAMETERS\n```", text, flags=re.DOTALL)
+    return re.sub(r"[0-9a-f]{64}", "DIGEST", text)
 
 
 # --- a complete run ---------------------------------------------------------------------------

@@ -1,0 +1,243 @@
+"""A synthetic run folder: every artefact as the stages write them, notebooks really executed."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from runbook import cells, params, strict_yaml
+from runbook.cells import Cell
+from runbook.checks import Check
+from runbook.launch.spec import LaunchSpec
+from runbook.run import STAGES, STEPS, Run
+
+PARAMETERS = """
+name: rehearsal
+host: {kind: box}
+server: {engine: llamacpp, port: 18080, model: "embedded:small", env: {OMP_WAIT_POLICY: passive}}
+configurations:
+  - {name: baseline}
+  - {name: ngram-wide, args: ["--spec-type", "ngram-simple", "--ngram-n", "2"]}
+  - {name: ngram-lean, args: ["--spec-type=ngram-simple", "--ngram-n", "3"]}
+benchmark: {concurrencies: [1, 8]}
+choose:
+  mix: [{concurrency: 1, share: 0.7}, {concurrency: 8, share: 0.3}]
+  expected: ngram-lean
+service: {unit: llm-rehearsal.service}
+record: {document: /root/production_v2.md, plan: /root/eagle-fast-verify.md}
+"""
+SPEED = {
+    ("baseline", 1): 17.4,
+    ("baseline", 8): 32.9,
+    ("ngram-wide", 1): 21.0,
+    ("ngram-wide", 8): 26.2,
+    ("ngram-lean", 1): 22.6,
+    ("ngram-lean", 8): 29.6,
+}
+WOBBLE = {1: 0.99, 2: 1.0, 3: 1.01}
+KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
+EVIL = "<script>alert(1)</script> | `x` \x1b[31mred\x1b[0m"
+
+#: Sections that the notebooks of the synthetic run bear: code of the cell, by stage.
+CELLS = {
+    "verify_stack": [("stack", "sections.stack_table(run)")],
+    "benchmark": [
+        ("benchmark", "sections.benchmark_table(run)"),
+        ("benchmark", "run_figures.throughput(run)"),
+        ("launch", "sections.launch_section(run)"),
+    ],
+    "choose": [
+        ("decision", "sections.decision_table(run)"),
+        ("decision", "run_figures.ratio(run)"),
+    ],
+    "install_service": [
+        ("service", "sections.service_section(run)"),
+        ("proofs", "sections.proofs_table(run)"),
+    ],
+    "publish": [("provenance", "sections.provenance(run)")],
+}
+
+
+def measured_cells() -> list[Cell]:
+    found, life = [], 0
+    for block in WOBBLE:
+        for config in ("baseline", "ngram-wide", "ngram-lean"):
+            life += 1
+            for concurrency in (1, 8):
+                speed = SPEED[config, concurrency] * WOBBLE[block]
+                accepted = None if config == "baseline" else 1.5
+                found.append(
+                    Cell(
+                        config,
+                        life,
+                        block,
+                        concurrency,
+                        requests=8,
+                        output_tok_s=speed,
+                        ttft_p50_ms=200.0 * concurrency**0.5,
+                        ttft_p99_ms=400.0,
+                        tpot_p50_ms=1000 * concurrency / speed,
+                        accept_length=accepted,
+                    )
+                )
+    found[-1] = replace(found[-1], status="void", output_tok_s=None, note="event lag | 80 ms")
+    return found
+
+
+def decision() -> dict:
+    def effect(config, ratio, word="better"):
+        return {
+            "config": config,
+            "ratio": ratio,
+            "low": ratio - 0.03,
+            "high": ratio + 0.03,
+            "blocks": 3,
+            "word": word,
+            "excluded": "",
+        }
+
+    one, eight = (
+        {"concurrency": 1, "context_tokens": None},
+        {"concurrency": 8, "context_tokens": None},
+    )
+    points = [
+        {**effect(config, ratio, word), "point": point, "p": 0.01}
+        for config, ratio, word, point in (
+            ("ngram-wide", 1.21, "better", one),
+            ("ngram-wide", 0.80, "worse", eight),
+            ("ngram-lean", 1.30, "better", one),
+            ("ngram-lean", 0.90, "worse", eight),
+        )
+    ]
+    return {
+        "status": "chosen",
+        "choice": "ngram-lean",
+        "reason": "ngram-lean is clearly better than baseline",
+        "baseline": "baseline",
+        "margin": 0.02,
+        "blocks": 3,
+        "weights": [{"point": one, "share": 0.7}, {"point": eight, "share": 0.3}],
+        "effects": [effect("ngram-wide", 1.062), effect("ngram-lean", 1.162)],
+        "comparisons": [],
+        "points": points,
+        "winners": [],
+        "costs": ["C=8 loses 10.0 %"],
+        "flips": [
+            {
+                "kind": "mix",
+                "amount": 0.41,
+                "status": "undecided",
+                "choice": None,
+                "source": one,
+                "target": eight,
+                "config": None,
+            }
+        ],
+        "crossovers": [],
+        "advice": [],
+        "notes": [],
+    }
+
+
+def launches() -> dict:
+    def launch(config, args):
+        spec = LaunchSpec(
+            argv=("/opt/venv/bin/python", "-m", "server", *args),
+            env={"OMP_WAIT_POLICY": "passive", "PATH": "/usr/bin"},
+            cwd="/srv/it's here",
+        )
+        kind = "none" if config == "baseline" else "ngram-simple"
+        return {
+            "spec": asdict(spec),
+            "load_s": [3.1, 2.9, 3.0],
+            "info": {"model_id": "m", "speculation": kind, "max_concurrency": 8, "settings": {}},
+            "launch": "unit",
+        }
+
+    lean = ["--spec-type", "ngram-simple", "--ngram-n", "3"]
+    return {"baseline": launch("baseline", []), "ngram-lean": launch("ngram-lean", lean)}
+
+
+def requests() -> str:
+    rows = [
+        {
+            "config": cell.config,
+            "life": cell.life,
+            "block": cell.block,
+            "concurrency": cell.concurrency,
+            "ttft_ms": 150.0 + 10 * number,
+            "tpot_ms": 40.0 + number,
+        }
+        for cell in measured_cells()
+        for number in range(4)
+    ]
+    return "".join(json.dumps(row) + "\n" for row in rows) + '{"config": "cut o'
+
+
+def build_run(path: Path) -> Run:
+    """A run folder with all artefacts and all steps completed, without notebooks."""
+    values = strict_yaml.parse(PARAMETERS, "the synthetic run")
+    run = Run.create(params.from_values(values, "the synthetic run"), path)
+    run.write("cells.csv", cells.to_csv(measured_cells()))
+    run.write("requests.jsonl", requests())
+    run.write_json("decision.json", decision())
+    run.write_json("launches.json", launches())
+    run.write_json(
+        "stack.json",
+        {
+            "facts": {"kernel": "6.1", "cores": 2, "gpus": None, "evil": EVIL},
+            "checks": [
+                asdict(Check("memory", "pass", "8 GiB", "3 GiB")),
+                asdict(Check("nccl", "skipped", "no GPU")),
+                asdict(Check("model files", "pass", "sha256 equal")),
+            ],
+        },
+    )
+    unit = run.params.service.unit
+    run.write(f"service/{unit}", "[Service]\nExecStart=/opt/venv/bin/python -m server\n")
+    run.write("service/diff.txt", f"--- /dev/null\n+++ {unit}\n+[Service]\n+```\n")
+    run.write_json(
+        "service/manifest.json",
+        {
+            "unit": unit,
+            "configuration": "ngram-lean",
+            "start_timeout_origin": "start timeout 30 s: three times the slowest load",
+            "files": {f"/etc/systemd/system/{unit}": "ab" * 32},
+        },
+    )
+    run.write_json(
+        "service/proofs.json",
+        [
+            {"name": "environment", "status": "proved", "evidence": "12 variables equal"},
+            {"name": "reboot", "status": "proved", "evidence": "boot id changed"},
+            {"name": "memlock", "status": "not provable here", "evidence": "the host clips it"},
+        ],
+    )
+    for step in STEPS:
+        run.begin(step)
+        run.finish(step, "completed", "done")
+    return run
+
+
+def execute_notebook(run: Run, stage: str, kernel, extra: list[tuple[dict, str]] = ()) -> Path:
+    """Write the notebook of one stage and execute it in ``kernel``, a kernel manager."""
+    head = "from runbook.publish import run_figures, sections\n"
+    injected = {"tags": ["injected-parameters"]}
+    built = [
+        new_markdown_cell("Prose of the notebook, which the record does not take."),
+        new_code_cell('run = ""', metadata={"tags": ["parameters"]}),
+        new_code_cell(
+            f"from pathlib import Path\nrun = Path({str(run.path)!r})", metadata=injected
+        ),
+        new_code_cell(head + "print('noise \\x1b[31m of a cell')"),
+    ]
+    built += [new_code_cell(code, metadata={"record": key}) for key, code in CELLS[stage]]
+    built += [new_code_cell(code, metadata=metadata) for metadata, code in extra]
+    notebook = new_notebook(cells=built, metadata={"kernelspec": KERNEL})
+    NotebookClient(notebook, km=kernel, timeout=120, allow_errors=True).execute()
+    path = run.path / f"{STAGES.index(stage) + 1:02}_{stage}.ipynb"
+    nbformat.write(notebook, path)
+    return path

@@ -1,0 +1,135 @@
+"""Figures: whole PNGs, said in words, equal for equal data, one colour for one configuration."""
+
+import io
+import json
+import subprocess
+import sys
+import warnings
+
+import matplotlib.image
+import pytest
+from synthetic_run import decision, measured_cells, requests
+
+from runbook.errors import NotHere
+from runbook.publish import figures, run_figures
+from runbook.publish.drawing import styles
+
+ORDER = ("baseline", "ngram-wide", "ngram-lean")
+
+
+def records():
+    return [json.loads(line) for line in requests().splitlines() if line.endswith("}")]
+
+
+def draw(name, cells=None):
+    cells = measured_cells() if cells is None else cells
+    if name == "ratio":
+        return figures.ratio(cells, decision(), ORDER)
+    if name == "latency":
+        return figures.latency(records() if cells else [], ORDER)
+    return getattr(figures, name)(cells, ORDER)
+
+
+NAMES = ["throughput", "ratio", "user_speed", "latency", "acceptance", "run_order"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_figure_is_a_picture_with_words(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = draw(name)
+    pixels = matplotlib.image.imread(io.BytesIO(figure.png))
+    assert pixels.shape[1] == 1080
+    assert len({tuple(pixel) for pixel in pixels[::9, ::9].reshape(-1, 4)}) > 5
+    assert "C=8" in figure.alt or name == "run_order"
+    assert figure.alt.isprintable()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_data_it_says_so(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = draw(name, [])
+    words = ("no usable", "nothing", "not known", "no request")
+    assert name == "ratio" or any(word in figure.alt for word in words)
+
+
+def test_equal_data_give_equal_bytes():
+    assert draw("throughput").png == draw("throughput").png
+
+
+def test_jupyter_gets_png_name_and_words():
+    figure = draw("throughput")
+    data, metadata = figure._repr_mimebundle_()
+    assert data["image/png"].startswith("iVBOR")
+    assert metadata["runbook"] == {"figure": "throughput_by_concurrency.png", "alt": figure.alt}
+    assert metadata["image/png"]["width"] == 540
+
+
+def test_a_configuration_keeps_its_colour_where_others_are_absent():
+    everything, few = styles(ORDER, ORDER), styles(["ngram-lean"], ORDER)
+    assert everything["ngram-lean"] == few["ngram-lean"]
+    assert len({style.colour for style in everything.values()}) == 3
+    assert len({style.marker for style in everything.values()}) == 3
+
+
+def test_more_configurations_than_colours_are_no_error():
+    names = [f"c{number}" for number in range(20)]
+    assert set(styles(names)) == {"baseline", *names}
+
+
+def test_a_void_cell_is_left_out_and_counted():
+    assert not measured_cells()[-1].usable
+    assert "ngram-lean 29.45 at C=8" in draw("throughput").alt
+
+
+def test_saved_under_its_stable_name(run):
+    for path in (run.path / "figures").glob("*.png"):
+        path.unlink()
+    for name in NAMES:
+        getattr(run_figures, name)(run.path)
+    assert sorted(path.name for path in (run.path / "figures").iterdir()) == [
+        "acceptance_length.png",
+        "latency_distributions.png",
+        "ratio_to_baseline.png",
+        "run_order.png",
+        "throughput_by_concurrency.png",
+        "user_speed_by_throughput.png",
+    ]
+
+
+def test_saved_elsewhere_where_the_run_is_not_to_be_touched(run, tmp_path):
+    before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
+    run_figures.throughput(run.path, tmp_path / "there")
+    assert (tmp_path / "there/figures/throughput_by_concurrency.png").is_file()
+    assert before == {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
+
+
+def test_latency_takes_raw_records_and_leaves_failed_ones_out(run):
+    raw = {
+        "config": "baseline",
+        "concurrency": 1,
+        "prompt_id": "p",
+        "scheduled_s": 1.0,
+        "sent_s": 1.0,
+        "first_token_s": 1.2,
+        "last_token_s": 2.2,
+        "tokens_out": 11,
+    }
+    failed = {**raw, "first_token_s": 9.0, "error_kind": "cut"}
+    rows = "".join(json.dumps(row) + "\n" for row in (raw, failed))
+    run.write("requests.jsonl", rows)
+    alt = run_figures.latency(run.path).alt
+    assert "TTFT baseline C=1 200; TPOT baseline C=1 100" in alt
+
+
+def test_the_ratio_needs_a_decision(run):
+    (run.path / "decision.json").unlink()
+    with pytest.raises(NotHere, match="no decision"):
+        run_figures.ratio(run.path)
+
+
+def test_no_display_and_no_pyplot_is_touched():
+    code = "import sys, runbook.publish.figures; print('matplotlib.pyplot' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
