@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from runbook.launch.spec import LaunchSpec
+from runbook.params import Server
 
 
 class RunningServer(ABC):
@@ -56,3 +57,12 @@ class Launcher(ABC):
 
         ``name`` labels log and unit (like ``baseline-life3``). Raises ``ServerFailed``.
         """
+
+
+def local_url(server: Server) -> str:
+    """Where a server is reached from its own host: the base URL, without ``/v1``."""
+    everywhere = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+    address = everywhere.get(server.address, server.address)
+    return (
+        f"http://[{address}]:{server.port}" if ":" in address else f"http://{address}:{server.port}"
+    )

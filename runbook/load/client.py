@@ -19,7 +19,7 @@ from runbook.load.closed_loop import read_key
 from runbook.load.plan import LoadPlan, LoadResult
 from runbook.load.records import Record
 
-_POLL_S = 0.2
+_POLL_S = 0.5
 _STOP_S = 5.0
 #: The worker answers for each request within its time-out; a silence this much longer is a fault.
 _SLACK_S = 60.0
@@ -118,7 +118,7 @@ class _Worker:
             self._in.close()
 
     def lines(self, silence_s: float) -> Iterator[dict[str, Any] | None]:
-        """Each line as it comes, ``None`` at least every 0.2 s; ends with the worker's output."""
+        """Each line as it comes, ``None`` twice a second; ends with the worker's output."""
         descriptor, rest = self._out.fileno(), b""
         heard_s = polled_s = time.monotonic()
         with selectors.DefaultSelector() as selector:

@@ -66,7 +66,9 @@ class Exchange(asyncio.Protocol):
                 self.fail("too_large", f"a response head of more than {_MAX_HEAD_BYTES} bytes")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The far side closed or reset."""
+        """The far side closed or reset, or this side is through with it."""
+        # The parser refers back to this object; the collector is off while a load runs.
+        del self._parser
         if self.ended.done():
             return
         if exc is not None:

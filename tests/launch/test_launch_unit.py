@@ -24,7 +24,7 @@ def test_the_whole_environment_stands_in_the_unit_and_nothing_comes_from_the_man
 
 
 def test_a_name_that_the_spec_holds_is_not_taken_out_again():
-    spec = dataclasses.replace(SPEC, env={name: "x" for name in "HOME LANG PATH USER".split()})
+    spec = dataclasses.replace(SPEC, env=dict.fromkeys(["HOME", "LANG", "PATH", "USER"], "x"))
     assert "UnsetEnvironment=LOGNAME SHELL" in lines(spec)
 
 

@@ -1,5 +1,7 @@
 """A paced OpenAI-style server on real sockets: ``python paced_server.py [--step-ms 5]``.
 
+It can also stand for a server that is benchmarked: see its options.
+
 It prints its port. Each step writes one event of ``tokens_per_event`` tokens to every running
 stream. A request chooses what it gets by fields of its own in the body:
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import socket
 import struct
 import sys
@@ -222,6 +225,8 @@ class Paced(asyncio.Protocol):
         "max_running": 0,
         "same_prompt_twice": 0,
         "authorized": 0,
+        "predicted": 0,
+        "accepted": 0,
     }
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -255,8 +260,12 @@ class Paced(asyncio.Protocol):
 
     def answer(self, body: dict) -> None:
         self.stats["requests"] += 1
-        if "shape" in body:
-            self.play = asyncio.ensure_future(self.perform(SHAPES[body["shape"]]))
+        if self.stats["requests"] == options.die_at:
+            asyncio.get_running_loop().call_later(0.02, os._exit, 1)
+        every = options.shape_every and self.stats["requests"] % options.shape_every == 0
+        if "shape" in body or every:
+            shape = SHAPES[body.get("shape", options.shape)]
+            self.play = asyncio.ensure_future(self.perform(shape))
             return
         self.one_by_one = body.get("byte_by_byte", False)
         if self.one_by_one:
@@ -269,7 +278,7 @@ class Paced(asyncio.Protocol):
         self.stats["same_prompt_twice"] += any(one.prompt == self.prompt for one in self.running)
         self.left = body.get("tokens") or body["max_tokens"]
         self.thoughts = body.get("thoughts", 0)
-        self.per_event = body.get("tokens_per_event", 1)
+        self.per_event = body.get("tokens_per_event", options.tokens_per_event)
         self.total = self.left
         self.asked_usage = body.get("stream_options", {}).get("include_usage")
         self.running.add(self)
@@ -280,6 +289,8 @@ class Paced(asyncio.Protocol):
         tokens = min(self.per_event, self.left)
         key = "reasoning_content" if self.total - self.left < self.thoughts else "content"
         self.left -= tokens
+        self.stats["predicted"] += tokens
+        self.stats["accepted"] += tokens - 1
         out = chunk(event({**delta(**{key: " word" * tokens}), "sent_s": time.monotonic()}))
         if not self.left:
             tail = [FINISH, DONE]
@@ -326,9 +337,22 @@ async def serve(port: int, step_s: float) -> None:
         await asyncio.sleep(max(0.0, due_s - time.monotonic()))
 
 
+def read_options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--step-ms", type=float, default=5)
+    parser.add_argument("--tokens-per-event", type=int, default=1)
+    parser.add_argument("--shape", choices=SHAPES, help="what every so manyth answer looks like")
+    parser.add_argument("--shape-every", type=int, default=0)
+    parser.add_argument("--die-at", type=int, help="number of the request it dies of")
+    parser.add_argument("--refuse", action="store_true", help="end at once with an error")
+    return parser.parse_args(arguments)
+
+
+options = read_options([])
+
 if __name__ == "__main__":
-    options = argparse.ArgumentParser()
-    options.add_argument("--port", type=int, default=0)
-    options.add_argument("--step-ms", type=float, default=5)
-    chosen = options.parse_args(sys.argv[1:])
-    uvloop.run(serve(chosen.port, chosen.step_ms / 1000))
+    options = read_options(sys.argv[1:])
+    if options.refuse:
+        sys.exit("no such model")
+    uvloop.run(serve(options.port, options.step_ms / 1000))

@@ -1,0 +1,152 @@
+"""What has been measured so far: on disk after every step, read back on resume.
+
+``cells.csv``, ``launches.json`` and ``requests.jsonl`` are for everyone; ``measured.json`` says
+under which conditions each cell was measured, so that a resumed run repeats none that still holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any
+
+from runbook import cells
+from runbook.benchmark.measurements import Measurements, compare_totals, key_of
+from runbook.benchmark.request_log import RequestLog
+from runbook.cells import Cell
+from runbook.checks import Check
+from runbook.engines.base import ServerInfo
+from runbook.launch.spec import LaunchSpec
+from runbook.load.records import Record
+from runbook.run import Run
+
+_FINISHED = ("ok", "void")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What is known of the launch of one configuration; ``load_s`` has one value a life."""
+
+    spec: LaunchSpec
+    kind: str
+    load_s: tuple[float, ...] = ()
+    info: ServerInfo | None = None
+    checks: tuple[Check, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The value in ``launches.json``."""
+        return {
+            "spec": asdict(self.spec),
+            "fingerprint": self.spec.fingerprint(),
+            "load_s": list(self.load_s),
+            "info": None if self.info is None else asdict(self.info),
+            "launch": self.kind,
+            "checks": [asdict(check) for check in self.checks],
+        }
+
+
+class Book:
+    """The state of one benchmark. A context manager: leaving it closes ``requests.jsonl``."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        path = run.path / "cells.csv"
+        self._cells = cells.from_csv(path.read_text(), str(path)) if path.exists() else []
+        self._launches: dict[str, Any] = run.read_json("launches.json") or {}
+        stored = run.read_json("measured.json") or {}
+        self._lives: int = stored.get("lives", 0)
+        self._conditions: dict[str, dict[str, Any]] = stored.get("conditions", {})
+        self._totals: dict[str, dict[str, int | None]] = stored.get("totals", {})
+        self._notes: list[str] = stored.get("notes", [])
+        self._requests = RequestLog(run.path / "requests.jsonl")
+
+    def __enter__(self) -> Book:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._requests.close()
+
+    def holds(self, wanted: Cell, conditions: Mapping[str, Any]) -> bool:
+        """Whether this cell is finished under these conditions; notes what has changed if not."""
+        key = key_of(wanted)
+        if not any(key_of(cell) == key and cell.status in _FINISHED for cell in self._cells):
+            return False
+        before = self._conditions.get(key, {})
+        names = [*conditions, *(name for name in before if name not in conditions)]
+        changed = [name for name in names if conditions.get(name) != before.get(name)]
+        if changed:
+            self.note(f"{key}: measured again, another {', '.join(changed)}")
+        return not changed
+
+    def note(self, text: str) -> None:
+        """Remember a remark on the whole benchmark."""
+        if text not in self._notes:
+            self._notes.append(text)
+            self._store()
+
+    def open_life(self) -> int:
+        """The number of a new life; no number is given twice, whatever becomes of the life."""
+        self._lives += 1
+        self._store()
+        return self._lives
+
+    def note_launch(self, config: str, launch: Launch) -> None:
+        """Keep what a life said of itself; load times of equal launches are collected."""
+        known, new = self._launches.get(config), launch.as_json()
+        if known and known["fingerprint"] == new["fingerprint"]:
+            new["load_s"] = known["load_s"] + new["load_s"]
+            if launch.info is None:
+                new |= {"info": known["info"], "checks": known["checks"]}
+        self._launches[config] = new
+        self._run.write_json("launches.json", self._launches)
+
+    def append_request(self, cell: Cell, record: Record) -> None:
+        """One line of ``requests.jsonl``, written as the request ends."""
+        place = {
+            "config": cell.config,
+            "life": cell.life,
+            "block": cell.block,
+            "concurrency": cell.concurrency,
+            "cell": f"life{cell.life}-c{cell.concurrency}",
+        }
+        self._requests.append(place | asdict(record))
+
+    def enter(
+        self, cell: Cell, conditions: Mapping[str, Any], records: tuple[Record, ...] = ()
+    ) -> None:
+        """A cell has ended; it takes the place of an earlier attempt at it."""
+        key = key_of(cell)
+        self._cells = [*(other for other in self._cells if key_of(other) != key), cell]
+        self._conditions[key] = dict(conditions)
+        self._totals[key] = {
+            "prompt tokens": _total(record.tokens_in for record in records),
+            "output tokens": _total(record.tokens_out for record in records),
+        }
+        self._store()
+        self._run.write("cells.csv", cells.to_csv(self._cells))
+
+    def measurements(self) -> Measurements:
+        """All that is in the book."""
+        remarks = compare_totals(self._cells, self._totals)
+        return Measurements(tuple(self._cells), self._launches, (*self._notes, *remarks))
+
+    def _store(self) -> None:
+        state = {
+            "lives": self._lives,
+            "conditions": self._conditions,
+            "totals": self._totals,
+            "notes": self._notes,
+        }
+        self._run.write_json("measured.json", state)
+
+
+def _total(counts: Iterable[int | None]) -> int | None:
+    listed = list(counts)
+    known = [count for count in listed if count is not None]
+    return sum(known) if listed and len(known) == len(listed) else None

@@ -1,0 +1,49 @@
+"""What a benchmark will cost in time, said before it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runbook.params import Params
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Rough speed of a server: load of the model, tokens per second of one stream and of all."""
+
+    load_s: float
+    stream_tok_s: float
+    total_tok_s: float
+
+
+#: A small model on one core; a 550 GB model on eight GPUs.
+PACES = {"llamacpp": Pace(4.0, 17.0, 28.0), "sglang": Pace(400.0, 70.0, 700.0)}
+#: Starting the load worker, reading counters, writing files.
+_CELL_S = 1.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of the whole benchmark and of its loads alone; ``assumes`` says on what grounds."""
+
+    seconds: float
+    lives: int
+    loading_s: float
+    assumes: str
+
+
+def estimate(params: Params) -> Cost:
+    """What the benchmark of these parameters will take, before anything is known of the server."""
+    pace, benchmark = PACES[params.server.engine], params.benchmark
+    load_s = min(pace.load_s, params.server.timeouts.start_s / 2)
+    lives = benchmark.blocks * len(params.configurations)
+    life_s = load_s
+    for concurrency in benchmark.concurrencies:
+        requests = benchmark.requests_at(concurrency) + benchmark.warmup * concurrency
+        rate = min(concurrency * pace.stream_tok_s, pace.total_tok_s)
+        life_s += _CELL_S + requests * params.workload.output_tokens / rate
+    assumes = (
+        f"{load_s:g} s to load, {pace.stream_tok_s:g} tok/s a stream, at most "
+        f"{pace.total_tok_s:g} tok/s in all, answers of full length"
+    )
+    return Cost(lives * life_s, lives, lives * load_s, assumes)

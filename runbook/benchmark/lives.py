@@ -1,0 +1,210 @@
+"""One server life: started, made sure of, its cells measured, stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from runbook.benchmark.book import Book, Launch
+from runbook.benchmark.figures import Evidence, failed_checks, judge_cell, say
+from runbook.benchmark.workload import CellWorkload
+from runbook.cells import Cell, CellStatus
+from runbook.engines.base import Counters, Engine, ServerInfo
+from runbook.errors import NotHere, ServerFailed
+from runbook.launch.ports import port_holder
+from runbook.launch.server import Launcher, RunningServer, local_url
+from runbook.launch.spec import LaunchSpec
+from runbook.load import LoadPlan, LoadResult, Prompt, Record, run_load
+from runbook.params import Configuration, Params
+
+_NO_LOAD = LoadResult((), 0.0, 0.0, 0.0, None, 0)
+
+
+@dataclass(frozen=True)
+class Unmeasured:
+    """What becomes of cells that are not measured, and why."""
+
+    status: CellStatus
+    note: str
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all lives of a benchmark share; ``on_cell`` hears of each cell when it has ended."""
+
+    params: Params
+    launcher: Launcher
+    engine: Engine
+    workload: Mapping[int, CellWorkload]
+    book: Book
+    on_cell: Callable[[Cell], None]
+
+    def conditions(self, spec: LaunchSpec, concurrency: int) -> dict[str, Any]:
+        """All that must be the same for a finished cell to stand; the names are for people."""
+        cell, workload = self.workload[concurrency], self.params.workload
+        return {
+            "launch line or environment": spec.fingerprint(),
+            "way of launching": self.launcher.kind,
+            "prompts": cell.fingerprint(),
+            "number of requests": len(cell.measured),
+            "warm-up": len(cell.warmup),
+            "output_tokens": workload.output_tokens,
+            "temperature": workload.temperature,
+            "seed": workload.seed,
+            "ignore_eos": workload.ignore_eos,
+        }
+
+    def enter(self, spec: LaunchSpec, cell: Cell, records: tuple[Record, ...] = ()) -> None:
+        """A cell has ended."""
+        self.book.enter(cell, self.conditions(spec, cell.concurrency), records)
+        self.on_cell(cell)
+
+    def leave_out(self, spec: LaunchSpec, cells: Iterable[Cell], why: Unmeasured) -> None:
+        """These cells are not measured."""
+        for cell in cells:
+            self.enter(spec, replace(cell, status=why.status, note=why.note))
+
+
+@dataclass(frozen=True)
+class Life:
+    """One life of one configuration in one block; ``cells`` are empty ones, in their order."""
+
+    configuration: Configuration
+    spec: LaunchSpec
+    cells: tuple[Cell, ...]
+
+
+def measure_life(bench: Bench, life: Life) -> Unmeasured | None:
+    """Measure a life; every cell of it gets an entry.
+
+    Returns what the later cells of a configuration are that cannot be measured at all: its server
+    does not come up, or not as asked. ``None`` for all others, a server that died among them.
+    Raises ``NotHere`` when another process holds the port.
+    """
+    _refuse_busy_port(bench.params.server.port)
+    number = bench.book.open_life()
+    cells = [replace(cell, life=number) for cell in life.cells]
+    name = f"{life.configuration.name}-life{number}"
+    timeouts = bench.params.server.timeouts
+    try:
+        with bench.launcher.start(life.spec, name, timeouts.start_s, timeouts.stop_s) as server:
+            launch = _bring_up(bench, life, server)
+            wrong = failed_checks(launch.checks)
+            if not wrong:
+                _measure_cells(bench, life, server, launch, cells)
+                return None
+            why = Unmeasured("void", say(wrong))
+    except ServerFailed as failure:
+        why = Unmeasured("not_run", say([f"the server did not come up: {failure}"]))
+    bench.leave_out(life.spec, cells, why)
+    return why
+
+
+def _refuse_busy_port(port: int) -> None:
+    """A server that answers there already would be measured in place of the one to be started."""
+    holder = port_holder(port)
+    if holder is not None:
+        raise NotHere(
+            f"port {port} is in use: {holder}",
+            "a free port for the servers that are measured",
+            "stop that process yourself, or set server.port",
+        )
+
+
+def _bring_up(bench: Bench, life: Life, server: RunningServer) -> Launch:
+    """Wait for the server and look at what came up. Raises ``ServerFailed`` with its log."""
+    url, name = local_url(bench.params.server), life.configuration.name
+    launch = Launch(life.spec, bench.launcher.kind)
+    try:
+        load_s = bench.engine.wait_ready(url, server.alive, bench.params.server.timeouts.start_s)
+        info = bench.engine.info(url)
+    except ServerFailed as failure:
+        bench.book.note_launch(name, launch)
+        raise ServerFailed(failure.found, failure.wanted, server.log_tail()) from None
+    checks = tuple(bench.engine.check_configuration(info, life.configuration))
+    launch = replace(launch, load_s=(load_s,), info=info, checks=checks)
+    bench.book.note_launch(name, launch)
+    return launch
+
+
+def _measure_cells(
+    bench: Bench, life: Life, server: RunningServer, launch: Launch, cells: list[Cell]
+) -> None:
+    assert launch.info is not None
+    while cells:
+        cell = cells.pop(0)
+        load, counted = _run_cell(bench, server, launch.info, cell)
+        checks = bench.engine.check_cell(counted, life.configuration) if counted else []
+        evidence = Evidence(
+            accept_length=bench.engine.acceptance_length(counted) if counted else None,
+            max_concurrency=launch.info.max_concurrency,
+            error_share=bench.params.choose.limits.error_share,
+            checks=(*launch.checks, *checks),
+            log_tail=server.log_tail() if load.ended_early else "",
+        )
+        bench.enter(life.spec, judge_cell(cell, load, evidence), load.records)
+        if load.ended_early:
+            why = f"{load.ended_early} before, at C={cell.concurrency}"
+            bench.leave_out(life.spec, cells, Unmeasured("not_run", why))
+            return
+
+
+def _run_cell(
+    bench: Bench, server: RunningServer, info: ServerInfo, cell: Cell
+) -> tuple[LoadResult, Counters | None]:
+    """Warm-up at the cell's own concurrency and shape, then the cell between two readings."""
+    asked = bench.workload[cell.concurrency]
+    warmup = _send(bench, server, info, cell.concurrency, asked.warmup, None)
+    if warmup.ended_early:
+        return replace(warmup, records=()), None
+    before = _read_counters(bench, server)
+    load = _send(
+        bench,
+        server,
+        info,
+        cell.concurrency,
+        asked.measured,
+        lambda record: bench.book.append_request(cell, record),
+    )
+    after = _read_counters(bench, server)
+    return load, after - before if before is not None and after is not None else None
+
+
+def _send(
+    bench: Bench,
+    server: RunningServer,
+    info: ServerInfo,
+    concurrency: int,
+    prompts: tuple[Prompt, ...],
+    on_record: Callable[[Record], None] | None,
+) -> LoadResult:
+    """Send each of ``prompts`` once."""
+    if not prompts:
+        return _NO_LOAD
+    params = bench.params
+    plan = LoadPlan(
+        url=local_url(params.server),
+        model=info.model_id,
+        prompts=prompts,
+        requests=len(prompts),
+        concurrency=concurrency,
+        output_tokens=params.workload.output_tokens,
+        temperature=params.workload.temperature,
+        seed=params.workload.seed,
+        request_timeout_s=params.server.timeouts.request_s,
+        api_key_file=params.server.api_key.file if params.server.api_key else None,
+        extra={"ignore_eos": True} if params.workload.ignore_eos else {},
+    )
+    load = run_load(plan, on_record, server.alive)
+    if load.ended_early is None and not server.alive():
+        return replace(load, ended_early="the server died")
+    return load
+
+
+def _read_counters(bench: Bench, server: RunningServer) -> Counters | None:
+    """The server's counters; unknown when it does not answer."""
+    try:
+        return bench.engine.counters(local_url(bench.params.server))
+    except ServerFailed:
+        return None

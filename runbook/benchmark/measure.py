@@ -1,0 +1,99 @@
+"""The whole benchmark: blocks of lives, resumed where an earlier one ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from runbook.benchmark.blocks import Block, plan_blocks
+from runbook.benchmark.book import Book
+from runbook.benchmark.lives import Bench, Life, Unmeasured, measure_life
+from runbook.benchmark.measurements import Measurements
+from runbook.benchmark.workload import plan_workload, prompts_of
+from runbook.cells import Cell
+from runbook.engines.base import Engine
+from runbook.launch.server import Launcher
+from runbook.params import Params
+from runbook.run import Run
+
+#: Told of each finished cell: what it was, how many are done, how many there are.
+OnCell = Callable[[str, int, int], None]
+
+_ARTEFACTS = ("cells.csv", "launches.json", "measured.json", "requests.jsonl")
+
+
+def measure(run: Run, launcher: Launcher, engine: Engine, on_cell: OnCell) -> Measurements:
+    """Measure every cell of ``run`` that is not finished; artefacts grow as cells end.
+
+    A server that dies or does not come up costs its own cells alone. Raises ``NotHere`` when the
+    port is held by another process, ``BadInput`` for a workload that cannot be planned.
+    """
+    params = run.params
+    blocks = plan_blocks(params)
+    workload = plan_workload(params, prompts_of(params))
+    total = sum(len(block.configs) * len(block.concurrencies) for block in blocks)
+    done = 0
+
+    def report(cell: Cell) -> None:
+        nonlocal done
+        done += 1
+        on_cell(_sentence(cell), done, total)
+
+    engine.prepare(params, lambda text: on_cell(text, done, total))
+    with Book(run) as book:
+        bench = Bench(params, launcher, engine, workload, book, report)
+        lives = [_plan_life(bench, block, config) for block in blocks for config in block.configs]
+        done = total - sum(len(life.cells) for life in lives)
+        if done:
+            on_cell("measured before, and still valid", done, total)
+        unmeasured: dict[str, Unmeasured] = {}
+        for life in lives:
+            config = life.configuration.name
+            if config in unmeasured:
+                bench.leave_out(life.spec, life.cells, unmeasured[config])
+            elif life.cells and (why := measure_life(bench, life)):
+                unmeasured[config] = replace(why, note=f"not started again: {why.note}")
+        return book.measurements()
+
+
+def _plan_life(bench: Bench, block: Block, config: str) -> Life:
+    """A life with the cells that are still to be measured, perhaps none."""
+    configuration = bench.params.configuration(config)
+    spec = bench.engine.launch_spec(bench.params, configuration)
+    cells = [Cell(config, 0, block.number, concurrency) for concurrency in block.concurrencies]
+    return Life(
+        configuration,
+        spec,
+        tuple(c for c in cells if not bench.book.holds(c, bench.conditions(spec, c.concurrency))),
+    )
+
+
+def _sentence(cell: Cell) -> str:
+    place = f"block {cell.block}, {cell.config}, C={cell.concurrency}: "
+    if cell.output_tok_s is None or cell.status != "ok":
+        return place + f"{cell.status} ({cell.note})"
+    return place + f"{cell.output_tok_s:.1f} tok/s" + (f" ({cell.note})" if cell.note else "")
+
+
+def measure_briefly(
+    params: Params, launcher: Launcher, engine: Engine, out_dir: Path, on_cell: OnCell
+) -> Measurements:
+    """Every configuration once, at the lowest concurrency, two requests: a look, no grounds.
+
+    Artefacts of an earlier call in ``out_dir`` are replaced; no run folder is needed.
+    """
+    for name in _ARTEFACTS:
+        (out_dir / name).unlink(missing_ok=True)
+    short = {
+        "concurrencies": [min(params.benchmark.concurrencies)],
+        "blocks": 1,
+        "requests": 2,
+        "rounds": 1,
+        "warmup": 1,
+    }
+    benchmark = params.benchmark.model_copy(update=short)
+    run = Run(out_dir, params.model_copy(update={"benchmark": benchmark}))
+    found = measure(run, launcher, engine, on_cell)
+    note = "one block of two requests: enough to see it work, not to compare by"
+    return replace(found, notes=(note, *found.notes))

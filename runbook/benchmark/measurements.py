@@ -1,0 +1,100 @@
+"""What the benchmark hands on: cells, launches, remarks; read from a run folder, and judged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runbook import cells
+from runbook.cells import Cell
+from runbook.checks import Verdict
+from runbook.errors import BadInput, NotHere
+
+#: Cell key -> what -> tokens of the whole cell; ``None`` is unknown.
+Totals = Mapping[str, Mapping[str, int | None]]
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """``launches``: configuration -> value of ``launches.json``. ``notes``: for the reader."""
+
+    cells: tuple[Cell, ...]
+    launches: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+
+
+def key_of(cell: Cell) -> str:
+    """What identifies a cell over all attempts at measuring it, in words."""
+    return f"{cell.config}, block {cell.block}, C={cell.concurrency}"
+
+
+def load_measurements(path: Path) -> Measurements:
+    """The measurements in a run folder. Raises ``NotHere`` without, ``BadInput`` when damaged."""
+    try:
+        table = (path / "cells.csv").read_text()
+    except FileNotFoundError:
+        raise NotHere(
+            f"no measurements in {path}", "cells.csv", "runbook run PARAMS --to benchmark"
+        ) from None
+    found = tuple(cells.from_csv(table, str(path / "cells.csv")))
+    state = _read(path / "measured.json")
+    notes = [*state.get("notes", []), *compare_totals(found, state.get("totals", {}))]
+    return Measurements(found, _read(path / "launches.json"), tuple(notes))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise BadInput(f"{path}: {error}", "JSON as the runbook wrote it") from None
+    return value if isinstance(value, dict) else {}
+
+
+def compare_totals(found: Iterable[Cell], totals: Totals) -> list[str]:
+    """Where configurations were not asked, or did not answer, the same number of tokens."""
+    usable = [cell for cell in found if cell.usable and not cell.errors]
+    remarks = []
+    for concurrency in sorted({cell.concurrency for cell in usable}):
+        here = [cell for cell in usable if cell.concurrency == concurrency]
+        for what in ("prompt tokens", "output tokens"):
+            counts: dict[str, set[int]] = {}
+            for cell in here:
+                count = totals.get(key_of(cell), {}).get(what)
+                counts.setdefault(cell.config, set()).update([] if count is None else [count])
+            known = {name: tokens for name, tokens in counts.items() if tokens}
+            if len({frozenset(tokens) for tokens in known.values()}) > 1:
+                shown = ", ".join(f"{name} {_range(tokens)}" for name, tokens in known.items())
+                remarks.append(f"C={concurrency}: {what} of a cell differ: {shown}")
+    return remarks
+
+
+def _range(counts: set[int]) -> str:
+    low, high = min(counts), max(counts)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def verdict(measurements: Measurements) -> Verdict:
+    """Negative when a server died or did not come up, or a configuration has no usable cell.
+
+    A void cell beside usable ones of the same configuration and concurrency does not decide.
+    """
+    found = measurements.cells
+    lost = [cell for cell in found if cell.status in ("server_died", "not_run")]
+    covered = {(cell.config, cell.concurrency) for cell in found if cell.usable}
+    bare = [cell for cell in found if (cell.config, cell.concurrency) not in covered]
+    if not found:
+        return Verdict(False, "benchmark: nothing was measured")
+    if lost or bare:
+        cell = (lost or bare)[0]
+        more = f" (and {len(lost or bare) - 1} more)" if len(lost or bare) > 1 else ""
+        return Verdict(False, f"benchmark: {key_of(cell)}: {cell.status}{more}: {cell.note}")
+    void = sum(cell.status == "void" for cell in found)
+    configs = len({cell.config for cell in found})
+    blocks = len({cell.block for cell in found})
+    said = f"{len(found)} cells, {configs} configurations, {blocks} blocks, "
+    return Verdict(True, f"benchmark: {said}" + (f"{void} void" if void else "all usable"))

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stand_in import params_of
+
+from runbook.benchmark import Measurements, estimate, verdict
+from runbook.benchmark.figures import Evidence, judge_cell, quantile, say, tokens_per_second
+from runbook.benchmark.measurements import compare_totals, key_of, load_measurements
+from runbook.benchmark.request_log import RequestLog
+from runbook.cells import Cell
+from runbook.checks import Check
+from runbook.errors import BadInput, NotHere
+from runbook.load import LoadResult, Record
+
+CELL = Cell("baseline", 1, 1, 2)
+
+
+def record(start: float = 0.0, tokens: int | None = 11, **fields) -> Record:
+    """11 tokens: the first 0.5 s after the start, the last 1 s later."""
+    whole = Record("p", start, start, start + 0.4, start + 0.5, start + 1.5, start + 2.0, 7, tokens)
+    return replace(whole, **fields)
+
+
+def load(*records: Record, **fields) -> LoadResult:
+    return replace(LoadResult(records, 0.0, 10.0, 0.1, 1.0, 2), **fields)
+
+
+def test_figures_of_a_cell() -> None:
+    cell = judge_cell(CELL, load(record(), record(2.0)), Evidence(accept_length=1.5))
+    assert cell.usable and cell.note == ""
+    assert cell.output_tok_s == pytest.approx(22 / 4.0)
+    assert cell.ttft_p50_ms == pytest.approx(500) and cell.tpot_p50_ms == pytest.approx(100)
+    assert (cell.requests, cell.errors, cell.accept_length) == (2, 0, 1.5)
+
+
+def test_tokens_per_second_is_of_usage_and_of_wall_clock() -> None:
+    failed = record(2.0, None, error_kind="cut", error="cut")
+    unsent = Record("p", 0.0, error_kind="connect", error="refused")
+    assert tokens_per_second([record(), failed]) == pytest.approx(11 / 4.0)
+    assert tokens_per_second([record(), record(2.0, None)]) is None
+    assert tokens_per_second([failed]) is None
+    assert tokens_per_second([unsent]) is None
+    assert tokens_per_second([]) is None
+
+
+@pytest.mark.parametrize(
+    ("result", "evidence", "said"),
+    [
+        (load(record(), record(tokens=None)), Evidence(), "1 of 2 answers came without usage"),
+        (load(), Evidence(), "no request was answered"),
+        (
+            load(record(), record(error_kind="abort", error="e")),
+            Evidence(error_share=0.4),
+            "1 of 2 failed, at most 40.0% may",
+        ),
+        (load(record()), Evidence(max_concurrency=1), "queue-limited"),
+        (load(record(), client_cpu_s=6.0), Evidence(), "the client used 60% of a core"),
+        (
+            load(record()),
+            Evidence(checks=(Check("draft used", "fail", "1.00", "more"),)),
+            "check draft used failed: found 1.00, wanted more",
+        ),
+    ],
+)
+def test_what_voids_a_cell(result: LoadResult, evidence: Evidence, said: str) -> None:
+    cell = judge_cell(CELL, result, evidence)
+    assert cell.status == "void" and not cell.usable and said in cell.note
+
+
+def test_what_only_marks_a_cell() -> None:
+    checks = (Check("draft used", "warn", "length 1.00"), Check("fine", "pass", "x"))
+    failed = record(error_kind="cut", error="the line was cut")
+    cell = judge_cell(CELL, load(record(), failed), Evidence(error_share=0.5, checks=checks))
+    assert cell.usable and cell.errors == 1
+    assert cell.note == (
+        "1 failed (cut), first: the line was cut; draft used: warn, found length 1.00"
+    )
+
+
+def test_a_dead_servers_cell_has_no_throughput_but_its_log() -> None:
+    result = load(record(), ended_early="the server died")
+    cell = judge_cell(CELL, result, Evidence(log_tail="CUDA error\nbye"))
+    assert (cell.status, cell.output_tok_s) == ("server_died", None)
+    assert cell.note == "the server died, 1 requests answered; CUDA error | bye"
+
+
+def test_notes_are_one_bounded_line() -> None:
+    assert say(["a\nb", "", "c"]) == "a | b; c"
+    assert len(say(["x" * 5000])) == 1000
+
+
+@given(st.lists(st.floats(0, 1e6), max_size=50), st.integers(1, 99))
+def test_quantiles_lie_between_the_values(values: list[float], percent: int) -> None:
+    found = quantile([*values, None], percent)
+    if not values:
+        assert found is None
+    else:
+        assert found is not None
+        assert min(values) * (1 - 1e-9) <= found <= max(values) * (1 + 1e-9)
+
+
+def test_quantiles_of_a_known_list() -> None:
+    assert quantile([float(n) for n in range(101)], 99) == 99
+    assert quantile([1.0, 3.0], 50) == 2
+    assert quantile([5.0], 99) == 5
+
+
+# --- totals, verdict, cost
+
+
+def measured(*statuses: str) -> tuple[Cell, ...]:
+    return tuple(
+        Cell("baseline", n, n, 1, output_tok_s=1.0, status=status, note=f"why {n}")  # type: ignore[arg-type]
+        for n, status in enumerate(statuses, 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("statuses", "ok", "said"),
+    [
+        (["ok", "ok"], True, "2 cells, 1 configurations, 2 blocks, all usable"),
+        (["ok", "void"], True, "1 void"),
+        (["void", "void"], False, "baseline, block 1, C=1: void (and 1 more): why 1"),
+        (["ok", "server_died"], False, "server_died: why 2"),
+        (["ok", "not_run"], False, "not_run"),
+        ([], False, "nothing was measured"),
+    ],
+)
+def test_verdicts(statuses: list[str], ok: bool, said: str) -> None:
+    answer = verdict(Measurements(measured(*statuses), {}))
+    assert answer.ok == ok and said in answer.text
+
+
+def test_totals_are_compared_over_configurations_not_over_blocks() -> None:
+    cells = [Cell(c, 1, b, 8, output_tok_s=1.0) for c in ("baseline", "other") for b in (1, 2)]
+    counts = [(100, 64), (100, 60), (100, 60), (100, 64)]
+    totals = {
+        key_of(cell): {"prompt tokens": prompt, "output tokens": out}
+        for cell, (prompt, out) in zip(cells, counts, strict=True)
+    }
+    assert compare_totals(cells, totals) == []
+    totals[key_of(cells[3])]["output tokens"] = 63
+    assert compare_totals(cells, totals) == [
+        "C=8: output tokens of a cell differ: baseline 60 to 64, other 60 to 63"
+    ]
+    totals[key_of(cells[3])]["output tokens"] = totals[key_of(cells[2])]["output tokens"] = None
+    assert compare_totals(cells, totals) == []
+
+
+def test_no_measurements_and_damaged_ones(tmp_path: Path) -> None:
+    with pytest.raises(NotHere, match=r"cells\.csv"):
+        load_measurements(tmp_path)
+    (tmp_path / "cells.csv").write_text("config,concurrency,output_tok_s\nbaseline,1,92.7\n")
+    found = load_measurements(tmp_path)
+    assert (found.cells[0].output_tok_s, found.launches, found.notes) == (92.7, {}, ())
+    (tmp_path / "launches.json").write_text("{")
+    with pytest.raises(BadInput, match=r"launches\.json"):
+        load_measurements(tmp_path)
+
+
+def test_cost_grows_with_lives_and_says_what_it_assumes() -> None:
+    one = estimate(params_of(1, benchmark={"blocks": 1}))
+    three = estimate(params_of(1, benchmark={"blocks": 3}))
+    assert (one.lives, three.lives) == (1, 3)
+    assert three.seconds == pytest.approx(3 * one.seconds) and 0 < one.loading_s < one.seconds
+    assert "tok/s" in one.assumes
+
+
+# --- requests.jsonl
+
+
+text = st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=20)
+
+
+@given(
+    lines=st.lists(text, max_size=5),
+    torn=text,
+)
+def test_a_torn_last_line_goes_and_no_other(tmp_path_factory, lines: list[str], torn: str) -> None:
+    path = tmp_path_factory.mktemp("log") / "requests.jsonl"
+    log = RequestLog(path)
+    for line in lines:
+        log.append({"text": line})
+    log.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole + torn.encode())
+    log = RequestLog(path)
+    assert path.read_bytes() == whole
+    log.append({"text": "next"})
+    log.close()
+    assert path.read_bytes() == whole + b'{"text":"next"}\n'
+
+
+def test_a_torn_line_longer_than_one_read_goes_too(tmp_path: Path) -> None:
+    path = tmp_path / "requests.jsonl"
+    path.write_bytes(b'{"a":1}\n' + b"x" * 200_000)
+    RequestLog(path).close()
+    assert path.read_bytes() == b'{"a":1}\n'
+    path.write_bytes(b"x" * 200_000)
+    RequestLog(path).close()
+    assert path.read_bytes() == b""

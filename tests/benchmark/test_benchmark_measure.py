@@ -1,0 +1,279 @@
+"""The whole benchmark against a real server process that can be told to misbehave."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from stand_in import StandIn, Starter, params_of
+
+from runbook import cells
+from runbook.benchmark import load_measurements, measure, measure_briefly, verdict
+from runbook.errors import NotHere
+from runbook.launch.ports import port_holder
+from runbook.run import Run
+
+BASELINE = {"name": "baseline"}
+FOURFOLD = {"name": "fourfold", "args": ["--tokens-per-event", "4"]}
+
+
+def quiet(text: str, done: int, total: int) -> None:
+    pass
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, port: int):
+    """``bench(configurations..., changes...)`` measures in the run folder of this test."""
+    launcher = Starter(tmp_path)
+
+    def run(*configurations, engine: StandIn | None = None, on_cell=quiet, **changes):
+        folder = Run(tmp_path / "run", params_of(port, *configurations, **changes))
+        folder.path.mkdir(exist_ok=True)
+        return measure(folder, launcher, engine or StandIn(), on_cell)
+
+    run.path = tmp_path / "run"
+    run.launcher = launcher
+    return run
+
+
+def by_place(measurements) -> dict[tuple[str, int, int], cells.Cell]:
+    return {(c.config, c.block, c.concurrency): c for c in measurements.cells}
+
+
+def requests_in(path: Path) -> list[dict]:
+    return [json.loads(line) for line in (path / "requests.jsonl").read_text().splitlines()]
+
+
+def test_a_whole_benchmark_and_its_artefacts(bench) -> None:
+    seen: list[tuple[str, int, int]] = []
+    found = bench(
+        BASELINE,
+        FOURFOLD,
+        on_cell=lambda *told: seen.append(told),
+        benchmark={"blocks": 2, "concurrencies": [1, 2], "requests": 3},
+    )
+    places = by_place(found)
+    assert len(places) == len(found.cells) == 8
+    assert verdict(found).ok, verdict(found)
+
+    fast, slow = places["fourfold", 1, 2], places["baseline", 1, 2]
+    assert fast.usable and slow.usable and fast.output_tok_s > slow.output_tok_s  # type: ignore[operator]
+    assert (slow.requests, slow.errors, slow.accept_length) == (4, 0, 1.0)
+    assert fast.accept_length == pytest.approx(4.0)
+    assert slow.ttft_p50_ms and slow.ttft_p99_ms and slow.ttft_p50_ms <= slow.ttft_p99_ms
+    assert slow.tpot_p50_ms and fast.tpot_p50_ms and slow.tpot_p50_ms > fast.tpot_p50_ms
+
+    assert sorted({c.life for c in found.cells}) == [1, 2, 3, 4]
+    assert [told[1:] for told in seen[1:]] == [(done, 8) for done in range(1, 9)]
+
+    lines = requests_in(bench.path)
+    assert Counter(line["cell"] for line in lines) == {
+        f"life{life}-c{c}": 2 + c for life in (1, 2, 3, 4) for c in (1, 2)
+    }
+    first = lines[0]
+    assert (first["block"], first["error"], first["tokens_out"]) == (1, None, 8)
+    prompts = {
+        place: sorted(
+            line["prompt_id"]
+            for line in lines
+            if (line["config"], line["block"], line["concurrency"]) == place
+        )
+        for place in places
+    }
+    assert len({tuple(ids) for place, ids in prompts.items() if place[2] == 2}) == 1
+
+    rows = list(csv.DictReader((bench.path / "cells.csv").open()))
+    assert len(rows) == 8 and rows[0].keys() >= {"config", "life", "tpot_p50_ms", "status"}
+    launches = json.loads((bench.path / "launches.json").read_text())
+    assert launches["fourfold"]["spec"]["argv"][-2:] == ["--tokens-per-event", "4"]
+    assert len(launches["baseline"]["load_s"]) == 2
+    assert launches["baseline"]["checks"][0]["status"] == "pass"
+    assert launches["baseline"]["launch"] == "process"
+
+    loaded = load_measurements(bench.path)
+    assert {c.config for c in loaded.cells} == {"baseline", "fourfold"}
+    assert loaded.launches == launches and loaded.notes == found.notes == ()
+
+
+def test_a_server_that_dies_costs_its_own_cells_alone(bench) -> None:
+    dying = {"name": "dying", "args": ["--die-at", "4"]}
+    found = bench(BASELINE, dying, benchmark={"concurrencies": [1, 2, 3], "requests": 2})
+    places = by_place(found)
+    assert all(cell.usable for place, cell in places.items() if place[0] == "baseline")
+    statuses = Counter(cell.status for place, cell in places.items() if place[0] == "dying")
+    assert statuses["server_died"] == 1 and statuses["not_run"] >= 1
+    (died,) = [cell for cell in found.cells if cell.status == "server_died"]
+    assert died.output_tok_s is None and "died" in died.note
+    answer = verdict(found)
+    assert not answer.ok and "dying" in answer.text
+
+
+def test_a_server_that_does_not_start_is_tried_once(bench) -> None:
+    broken = {"name": "broken", "args": ["--refuse"]}
+    found = bench(BASELINE, broken, benchmark={"blocks": 2, "concurrencies": [1], "requests": 1})
+    lost = [cell for cell in found.cells if cell.config == "broken"]
+    assert [cell.status for cell in lost] == ["not_run", "not_run"]
+    assert "no such model" in lost[0].note  # the end of its log
+    assert "not started again" in lost[1].note
+    assert sum(name.startswith("broken") for name in bench.launcher.started) == 1
+    assert not verdict(found).ok
+
+
+def test_a_configuration_that_was_not_taken_gives_no_figures(bench) -> None:
+    found = bench(BASELINE, FOURFOLD, engine=StandIn(taken=False), benchmark={"blocks": 2})
+    wrong = [cell for cell in found.cells if cell.config == "fourfold"]
+    assert {cell.status for cell in wrong} == {"void"} and len(wrong) == 4
+    assert {cell.output_tok_s for cell in wrong} == {None}
+    assert "check speculation failed: found none, wanted eagle" in wrong[0].note
+    assert not verdict(found).ok
+    again = bench(BASELINE, FOURFOLD, engine=StandIn(taken=False), benchmark={"blocks": 2})
+    assert again.cells == load_measurements(bench.path).cells
+    assert len(bench.launcher.started) == 3
+
+
+def test_answers_without_usage_have_no_throughput(bench) -> None:
+    silent = {"name": "baseline", "args": ["--shape", "no-usage", "--shape-every", "3"]}
+    (cell,) = bench(silent, benchmark={"concurrencies": [1], "requests": 6, "warmup": 0}).cells
+    assert (cell.status, cell.output_tok_s, cell.errors) == ("void", None, 0)
+    assert "2 of 6 answers came without usage" in cell.note
+
+
+def test_failures_beyond_the_limit_void_the_cell(bench) -> None:
+    failing = {"name": "baseline", "args": ["--shape", "error-in-stream", "--shape-every", "3"]}
+    few = {"concurrencies": [1], "requests": 6, "warmup": 0}
+    (cell,) = bench(failing, benchmark=few).cells
+    assert (cell.status, cell.errors, cell.requests) == ("void", 2, 6)
+    assert "KV cache is full" in cell.note and cell.output_tok_s is not None
+
+
+def test_failures_below_the_limit_mark_the_cell(bench) -> None:
+    failing = {"name": "baseline", "args": ["--shape", "status-503-empty", "--shape-every", "3"]}
+    few = {"concurrencies": [1], "requests": 6, "warmup": 0}
+    choose = {"limits": {"error_share": 0.5}}
+    (cell,) = bench(failing, benchmark=few, choose=choose).cells
+    assert (cell.status, cell.errors) == ("ok", 2) and "2 failed (status)" in cell.note
+
+
+def test_a_server_that_queues_is_not_compared(bench) -> None:
+    found = by_place(bench(BASELINE, engine=StandIn(max_concurrency=1)))
+    assert found["baseline", 1, 1].usable
+    assert found["baseline", 1, 2].status == "void"
+    assert "queue-limited: the server runs 1 at once" in found["baseline", 1, 2].note
+
+
+def test_a_port_in_use_is_refused_with_its_holder(bench, port: int) -> None:
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(NotHere) as caught:
+        bench(BASELINE)
+    assert f"port {port} is in use: pid {os.getpid()} (" in str(caught.value)
+    assert bench.launcher.started == []
+
+
+def test_a_finished_benchmark_is_not_repeated(bench) -> None:
+    first = bench(BASELINE, FOURFOLD)
+    table = (bench.path / "cells.csv").read_text()
+    seen: list[tuple[str, int, int]] = []
+    second = bench(BASELINE, FOURFOLD, on_cell=lambda *told: seen.append(told))
+    assert len(bench.launcher.started) == 2
+    assert (bench.path / "cells.csv").read_text() == table
+    assert seen[-1] == ("measured before, and still valid", 4, 4)
+    assert [c.life for c in second.cells] == [c.life for c in first.cells]
+
+
+def test_what_has_changed_is_measured_again_and_said(bench) -> None:
+    bench(BASELINE, FOURFOLD)
+    other = {"name": "fourfold", "args": ["--tokens-per-event", "2"]}
+    found = bench(BASELINE, other)
+    assert sorted(name.split("-")[0] for name in bench.launcher.started) == [
+        "baseline",
+        "fourfold",
+        "fourfold",
+    ]
+    assert {c.life for c in found.cells if c.config == "fourfold"} == {3}
+    assert by_place(found)["fourfold", 1, 2].accept_length == pytest.approx(2.0)
+    assert any("another launch line or environment" in note for note in found.notes)
+    longer = bench(BASELINE, other, workload={"output_tokens": 6})
+    assert any("another output_tokens" in note for note in longer.notes)
+    assert all(cell.usable for cell in longer.cells)
+
+
+def test_a_dead_servers_cells_are_measured_again(bench) -> None:
+    dying = {"name": "baseline", "args": ["--die-at", "2"]}
+    assert not verdict(bench(dying, benchmark={"concurrencies": [1], "requests": 1})).ok
+    found = bench(BASELINE, benchmark={"concurrencies": [1], "requests": 1})
+    assert verdict(found).ok and len(found.cells) == 1 and found.cells[0].life == 2
+
+
+def test_different_totals_are_noted(bench) -> None:
+    short = {"name": "short", "args": ["--shape", "complete", "--shape-every", "1"]}
+    found = bench(BASELINE, short, benchmark={"concurrencies": [1], "requests": 2})
+    assert any("output tokens of a cell differ: " in note for note in found.notes)
+    assert any("prompt tokens of a cell differ: " in note for note in found.notes)
+    assert load_measurements(bench.path).notes == found.notes
+
+
+def test_a_brief_look_needs_no_run_folder(tmp_path: Path, port: int) -> None:
+    params = params_of(port, BASELINE, FOURFOLD, benchmark={"blocks": 5, "concurrencies": [2, 1]})
+    for _ in range(2):
+        launcher = Starter(tmp_path)
+        found = measure_briefly(params, launcher, StandIn(), tmp_path, quiet)
+        assert len(launcher.started) == 2
+        assert [(c.concurrency, c.requests, c.usable) for c in found.cells] == [(1, 2, True)] * 2
+        assert "not to compare by" in found.notes[0]
+
+
+RUNNER = """
+import sys
+from pathlib import Path
+sys.path[:0] = sys.argv[1:3]
+from stand_in import Starter, StandIn, params_of
+from runbook.benchmark import measure
+from runbook.run import Run
+port, path = int(sys.argv[3]), Path(sys.argv[4])
+params = params_of(port, {"name": "baseline"}, {"name": "other"}, benchmark={"requests": 20})
+measure(Run(path / "run", params), Starter(path), StandIn(), lambda *told: None)
+"""
+
+
+def test_kill_dash_nine_loses_only_what_was_in_flight(bench, tmp_path: Path, port: int) -> None:
+    bench.path.mkdir()
+    here = Path(__file__).parent
+    arguments = [here, here.parent / "load", str(port), tmp_path]
+    with subprocess.Popen([sys.executable, "-c", RUNNER, *arguments]) as runner:
+        log, table = bench.path / "requests.jsonl", bench.path / "cells.csv"
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:  # until the second cell is half done
+            if table.exists() and len(requests_in(bench.path)) > 25:
+                break
+            time.sleep(0.02)
+        runner.kill()
+    (kept,) = cells.from_csv(table.read_text())
+    before = len(requests_in(bench.path))
+    with log.open("ab") as torn:
+        torn.write(b'{"config": "baseline", "li')
+
+    deadline = time.monotonic() + 10
+    while port_holder(port) and time.monotonic() < deadline:  # its owner ends the server
+        time.sleep(0.05)
+    found = bench(BASELINE, {"name": "other"}, benchmark={"requests": 20})
+    assert verdict(found).ok and len(found.cells) == 4
+    assert kept == next(c for c in found.cells if c.life == kept.life)
+    half = [c for c in found.cells if c.config == kept.config and c.life != kept.life]
+    assert [c.life for c in half] == [2]
+    lines = requests_in(bench.path)
+    assert len(lines) == before + 60
+    assert Counter(line["life"] for line in lines)[2] == 20

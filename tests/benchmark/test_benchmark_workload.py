@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stand_in import params_of
+
+from runbook.benchmark.blocks import plan_blocks
+from runbook.benchmark.workload import plan_workload, prompts_of
+from runbook.errors import BadInput
+from runbook.load import Prompt
+
+
+def prompts(**kinds: int) -> tuple[Prompt, ...]:
+    return tuple(
+        Prompt(f"{kind}-{n}", kind, ({"role": "user", "content": f"{kind} {n}"},))
+        for kind, count in kinds.items()
+        for n in range(count)
+    )
+
+
+def ids(asked: tuple[Prompt, ...]) -> list[str]:
+    return [prompt.id for prompt in asked]
+
+
+def test_the_same_seed_asks_the_same_whatever_order_the_prompts_come_in() -> None:
+    params, pool = params_of(1), prompts(edit=30)
+    first, again = plan_workload(params, pool), plan_workload(params, pool[::-1])
+    assert first == again
+    assert {c: cell.fingerprint() for c, cell in first.items()} == {
+        c: cell.fingerprint() for c, cell in again.items()
+    }
+    other = plan_workload(params_of(1, workload={"seed": 2}), pool)
+    assert other[1].fingerprint() != first[1].fingerprint()
+
+
+def test_a_life_asks_no_prompt_twice_while_there_are_enough() -> None:
+    params = params_of(1, benchmark={"concurrencies": [1, 8], "requests": 4, "rounds": 1})
+    cells = plan_workload(params, prompts(edit=21))
+    asked = [id for cell in cells.values() for id in ids(cell.warmup + cell.measured)]
+    assert len(asked) == 21 == len(set(asked))
+    assert [len(cells[8].warmup), len(cells[8].measured)] == [8, 8]
+    again = plan_workload(params, prompts(edit=5))
+    assert len(again[8].measured) == 8 and set(ids(again[8].measured)) <= set(ids(prompts(edit=5)))
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcd"), st.floats(0, 100), min_size=1).filter(
+        lambda mix: sum(mix.values()) > 1e-3
+    ),
+    st.integers(1, 60),
+)
+def test_every_cell_holds_the_mix_to_less_than_one_request(mix: dict, requests: int) -> None:
+    params = params_of(
+        1,
+        workload={"mix": mix},
+        benchmark={"concurrencies": [1], "requests": requests, "rounds": 1, "warmup": 0},
+    )
+    (cell,) = plan_workload(params, prompts(a=7, b=7, c=7, d=7)).values()
+    assert len(cell.measured) == requests
+    for kind, weight in mix.items():
+        exact = requests * weight / sum(mix.values())
+        assert abs(sum(p.kind == kind for p in cell.measured) - exact) < 1 + 1e-9
+
+
+def test_a_kind_without_prompts_is_refused() -> None:
+    with pytest.raises(
+        BadInput, match=r"(?s)no prompt of kind edti.*kinds out of: agent, edit"
+    ) as caught:
+        plan_workload(params_of(1, workload={"mix": {"edti": 1}}), prompts(edit=1, agent=1))
+    assert caught.value.exit_code == 2
+
+
+def test_prompts_come_from_the_package_or_a_file(tmp_path: Path) -> None:
+    assert len(prompts_of(params_of(1))) >= 60
+    file = tmp_path / "own.jsonl"
+    file.write_text('{"id": "a", "kind": "edit", "messages": [{"role": "user", "content": "x"}]}\n')
+    assert ids(prompts_of(params_of(1, workload={"prompts": str(file)}))) == ["a"]
+    with pytest.raises(BadInput, match="absent"):
+        prompts_of(params_of(1, workload={"prompts": str(tmp_path / "absent.jsonl")}))
+
+
+def test_blocks_hold_every_configuration_once_in_an_order_of_their_own() -> None:
+    names = [{"name": name} for name in ("baseline", "b", "c", "d")]
+    params = params_of(1, *names, benchmark={"blocks": 12, "concurrencies": [1, 4, 16, 64]})
+    blocks = plan_blocks(params)
+    assert blocks == plan_blocks(params)
+    assert [block.number for block in blocks] == list(range(1, 13))
+    assert all(sorted(block.configs) == ["b", "baseline", "c", "d"] for block in blocks)
+    assert all(sorted(block.concurrencies) == [1, 4, 16, 64] for block in blocks)
+    assert len({block.configs for block in blocks}) > 3
+    assert len({block.concurrencies for block in blocks}) > 3
+    other = params.model_copy(update={"benchmark": params.benchmark.model_copy(update={"seed": 9})})
+    assert plan_blocks(other) != blocks
