@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runbook.choose.deciding import decide
+from runbook.choose.deciding import ask, block_scores, decide
 from runbook.choose.decision import Decision, from_json
 from runbook.choose.figures import equal_mix
 from runbook.choose.tables import effect_rows, flip_rows, throughput_rows, winner_rows
@@ -10,6 +10,8 @@ from runbook.choose.verdict import final_choice, verdict
 
 __all__ = [
     "Decision",
+    "ask",
+    "block_scores",
     "decide",
     "effect_rows",
     "equal_mix",

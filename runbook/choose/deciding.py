@@ -39,20 +39,10 @@ def decide(
     where the mix, a limit, ``expected`` or ``override`` names what was not measured, where the
     baseline is missing, and where a context must be named.
     """
-    configs = tuple(configurations or _figures.names_in(cells))
-    for name, what in _named(rule):
-        _figures.require_name(name, configs, what)
-    figures = _figures.tabulate(cells, rule.mix, configs, baseline)
-    terms = Terms(
-        baseline,
-        math.log1p(rule.margin),
-        tuple(rule.prefer),
-        _rule.find_excluded(figures, cells, rule.limits),
-        figures.blocks < MIN_BLOCKS,
-    )
-    scores = {config: figures.scores(config) for config in configs}
+    figures, terms = _prepare(cells, rule, configurations, baseline)
+    scores = {config: figures.scores(config) for config in figures.configs}
     answer = _rule.ask(scores, terms)
-    estimates = {config: _rule.estimate_of(scores[config], terms) for config in configs}
+    estimates = {config: _rule.estimate_of(own, terms) for config, own in scores.items()}
     effects = tuple(_effect(config, scores[config], terms, figures) for config in figures.others)
     points = tuple(
         one for config in figures.others for one in _point_effects(figures, config, terms)
@@ -77,6 +67,46 @@ def decide(
         advice=words.advice(answer, estimates, effects, terms, figures),
         notes=words.notes(figures, terms, scores),
     )
+
+
+def ask(
+    cells: Sequence[Cell],
+    rule: params.Choose,
+    configurations: Sequence[str] | None = None,
+    baseline: str = params.BASELINE,
+) -> Answer:
+    """The bare answer of the rule, for simulations: ``decide`` without what explains it."""
+    figures, terms = _prepare(cells, rule, configurations, baseline)
+    return _rule.ask({config: figures.scores(config) for config in figures.configs}, terms)
+
+
+def block_scores(
+    cells: Sequence[Cell], rule: params.Choose, config: str, baseline: str = params.BASELINE
+) -> tuple[float, ...]:
+    """The primary endpoint of one configuration: a weighted log-ratio for each complete block."""
+    figures = _figures.tabulate(cells, rule.mix, [baseline, config], baseline)
+    return tuple(figures.scores(config).values())
+
+
+def _prepare(
+    cells: Sequence[Cell],
+    rule: params.Choose,
+    configurations: Sequence[str] | None,
+    baseline: str,
+) -> tuple[Figures, Terms]:
+    """The table of log-ratios and the terms of the rule; all refusals are made here."""
+    configs = tuple(configurations or _figures.names_in(cells))
+    for name, what in _named(rule):
+        _figures.require_name(name, configs, what)
+    figures = _figures.tabulate(cells, rule.mix, configs, baseline)
+    terms = Terms(
+        baseline,
+        math.log1p(rule.margin),
+        tuple(rule.prefer),
+        _rule.find_excluded(figures, cells, rule.limits),
+        figures.blocks < MIN_BLOCKS,
+    )
+    return figures, terms
 
 
 def _named(rule: params.Choose) -> list[tuple[str, str]]:

@@ -22,8 +22,8 @@ class Point:
 
     @property
     def label(self) -> str:
-        """``C=8``, or ``C=8 at 65536 tokens``."""
-        at = "" if self.context_tokens is None else f" at {self.context_tokens} tokens"
+        """``C=8``, or ``C=8, context 65536``."""
+        at = "" if self.context_tokens is None else f", context {self.context_tokens}"
         return f"C={self.concurrency}{at}"
 
 
@@ -158,7 +158,7 @@ class Crossover:
             low = "below the least measured" if self.low is None else f"{self.low:.3g}"
             high = "beyond the greatest measured" if self.high is None else f"{self.high:.3g}"
             span = f"95 %: {low} to {high}"
-        at = "" if self.context_tokens is None else f" at {self.context_tokens} tokens"
+        at = "" if self.context_tokens is None else f", context {self.context_tokens},"
         return f"{self.config}{at} gains {self.gains} C≈{self.concurrency:.3g} ({span})"
 
 

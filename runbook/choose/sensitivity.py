@@ -31,22 +31,33 @@ def find_flips(
 
 
 def _mix_flips(figures: Figures, terms: Terms, now: Answer) -> Iterator[Flip]:
+    scores = {config: figures.scores(config) for config in figures.configs}
     whole = [point for point in figures.points if _is_whole(figures, point)]
     for source, share in figures.weights.items():
         for target in whole:
             if target == source or share <= 0:
                 continue
+            slopes = _slopes(figures, scores, source, target)
 
-            def answer_at(moved: float, source: Point = source, target: Point = target) -> Answer:
-                weights = dict(figures.weights)
-                weights[source] -= moved
-                weights[target] = weights.get(target, 0.0) + moved
-                return rule.ask({c: figures.scores(c, weights) for c in figures.configs}, terms)
+            def answer_at(moved: float, slopes: rule.Scores = slopes) -> Answer:
+                shifted = {
+                    config: {at: score + moved * slopes[config][at] for at, score in own.items()}
+                    for config, own in scores.items()
+                }
+                return rule.ask(shifted, terms)
 
             found = _first_change(answer_at, now, share)
             if found:
                 amount, answer = found
                 yield Flip("mix", amount, answer.status, answer.choice, source, target)
+
+
+def _slopes(figures: Figures, scores: rule.Scores, source: Point, target: Point) -> rule.Scores:
+    """What a whole unit of time moved from ``source`` to ``target`` adds to each score."""
+    return {
+        config: {at: blocks[at][target] - blocks[at][source] for at in scores[config]}
+        for config, blocks in figures.ratios.items()
+    }
 
 
 def _is_whole(figures: Figures, point: Point) -> bool:

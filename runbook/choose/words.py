@@ -32,29 +32,34 @@ def reason(
         effect = by_name[answer.choice]
         said = f"{answer.choice} gives {show(effect)} over {terms.baseline} in the declared mix, "
         said += f"{'' if terms.provisional else 'clearly '}more than the margin of {margin}"
-        said += _against_the_rest(answer, by_name, comparisons)
+        said += _against_the_rest(answer, by_name, comparisons, terms)
     if terms.provisional:
         said += f". No interval can be given ({too_few(figures.blocks)}): the choice is provisional"
     return said + "."
 
 
 def show(effect: Effect) -> str:
-    """``+16.2 % [+11.0 %, +21.7 %]``; without the brackets where there is no interval."""
+    """``+16.2 % (95 %: +11.0 % to +21.7 %)``; without the brackets where there is no interval."""
     if effect.ratio is None:
         return "no figure"
     if effect.low is None or effect.high is None:
         return percent(effect.ratio)
-    return f"{percent(effect.ratio)} [{percent(effect.low)}, {percent(effect.high)}]"
+    return f"{percent(effect.ratio)} (95 %: {percent(effect.low)} to {percent(effect.high)})"
 
 
 def _against_the_rest(
-    answer: Answer, by_name: Mapping[str, Effect], comparisons: Sequence[Comparison]
+    answer: Answer,
+    by_name: Mapping[str, Effect],
+    comparisons: Sequence[Comparison],
+    terms: Terms,
 ) -> str:
     tied = [config for config in answer.group if config != answer.choice]
     said = ""
     if tied:
         listed = ", ".join(f"{config} ({show(by_name[config])})" for config in tied)
-        said += f"; not clearly different from {listed}, and first in choose.prefer or in figures"
+        preferred = answer.choice in terms.prefer
+        why = "preferred by choose.prefer" if preferred else "ahead by the figures alone"
+        said += f"; not clearly different from {listed}, {why}"
     less = [
         other
         for one in comparisons
@@ -72,8 +77,11 @@ def _baseline(effects: Sequence[Effect], terms: Terms, margin: str) -> str:
     out = [f"{effect.config} is out ({effect.excluded})" for effect in effects if effect.excluded]
     if compared:
         listed = ", ".join(f"{effect.config} {show(effect)}" for effect in compared)
-        verb = "exceeds" if terms.provisional else "can exceed"
-        return "; ".join([f"no configuration {verb} {terms.baseline} by {margin}: {listed}", *out])
+        what = "gain" if terms.provisional else "upper limit"
+        said = (
+            f"no other configuration's {what} over {terms.baseline} reaches the margin of {margin}"
+        )
+        return "; ".join([f"{said}: {listed}", *out])
     return "; ".join([f"{terms.baseline} is all that is left to choose", *out])
 
 
@@ -121,12 +129,15 @@ def advice(
     if answer.status == "provisional":
         blocks = f"benchmark.blocks: {max(3, figures.blocks)}"
         return (f"measure with at least {blocks}, each block in server lives of its own",)
+    void = [effect.config for effect in effects if effect.excluded.startswith("not choosable")]
+    if estimates[terms.baseline] is None:
+        void = [terms.baseline]
     found = [
-        f"repeat the void cells of {effect.config}: runbook run PARAMS --from benchmark"
-        for effect in effects
-        if effect.excluded.startswith("not choosable")
+        f"see why cells of {config} are void (cells.csv, column note), then measure again: "
+        "runbook run PARAMS --from benchmark"
+        for config in void
     ]
-    if answer.status == "undecided":
+    if answer.status == "undecided" and not void:
         found.append(_more_blocks(estimates, terms, figures))
     found.append("or decide yourself, with a name and a reason: choose.override in the parameters")
     return tuple(found)
@@ -144,10 +155,10 @@ def _more_blocks(estimates: Mapping[str, Estimate | None], terms: Terms, figures
             "the effect lies too near the margin for its scatter: a hundred blocks would not "
             "decide; longer cells or a quieter machine may"
         )
+    blocks = max(needed, figures.blocks + 1)
     return (
-        f"measure afresh with benchmark.blocks: {max(needed, figures.blocks + 1)}: with the "
-        f"scatter seen, {needed} blocks decide in four runs of five (adding blocks to these until "
-        "it fits would not be honest)"
+        f"measure afresh with benchmark.blocks: {blocks}; with the effect and scatter seen, that "
+        "decides in four runs of five (adding blocks to these until it fits would not be honest)"
     )
 
 
