@@ -56,7 +56,7 @@ def _against_the_rest(
     tied = [config for config in answer.group if config != answer.choice]
     said = ""
     if tied:
-        listed = ", ".join(f"{config} ({show(by_name[config])})" for config in tied)
+        listed = ", ".join(f"{config} {show(by_name[config])}" for config in tied)
         preferred = answer.choice in terms.prefer
         why = "preferred by choose.prefer" if preferred else "ahead by the figures alone"
         said += f"; not clearly different from {listed}, {why}"
@@ -68,7 +68,7 @@ def _against_the_rest(
         if other not in tied and not by_name[other].excluded
     ]
     if less:
-        said += "; clearly better than " + ", ".join(f"{c} ({show(by_name[c])})" for c in less)
+        said += "; clearly better than " + ", ".join(f"{c} {show(by_name[c])}" for c in less)
     return said
 
 
