@@ -212,6 +212,27 @@ def test_blocks_of_one_life_are_one_block(session, rule):
     assert (decision.status, decision.choice, decision.blocks) == ("provisional", "lean", 1)
 
 
+def test_within_one_life_a_void_cell_leaves_the_complete_blocks(session, rule):
+    cells = [replace(cell, life=1) for cell in session({"lean": {1: 1.3, 8: 1.0}}, 3)]
+    cells = [
+        replace(cell, output_tok_s=99.0) if (cell.config, cell.block) == ("lean", 2) else cell
+        for cell in cells
+    ]
+    effect = decide(void(cells, "lean", 2, 8), rule(MIX)).effect("lean")
+    assert effect.ratio == pytest.approx(math.exp(0.7 * math.log(1.3)))
+
+
+def test_blocks_chained_by_lives_are_one(session, rule):
+    """A life over blocks 1 and 2, another over 2 and 3, one more over 4 and 5: two blocks."""
+    shared = {("baseline", 2): ("baseline", 1), ("lean", 3): ("lean", 2), ("lean", 5): ("lean", 4)}
+    cells = session({"lean": {1: 1.3, 8: 1.0}}, 5, 0.004)
+    lives = {(cell.config, cell.block): cell.life for cell in cells}
+    cells = [
+        replace(c, life=lives[shared.get((c.config, c.block), (c.config, c.block))]) for c in cells
+    ]
+    assert decide(cells, rule(MIX)).blocks == 2
+
+
 @pytest.mark.parametrize("blocks", [1, 2])
 def test_one_or_two_blocks_give_a_provisional_choice(session, rule, blocks):
     decision = decide(session({"lean": {1: 1.3, 8: 1.0}}, blocks, 0.004), rule(MIX))

@@ -2,6 +2,7 @@ import math
 
 import pytest
 
+from runbook import intervals
 from runbook.cells import Cell
 from runbook.choose import decide, effect_rows, flip_rows, throughput_rows, winner_rows
 
@@ -95,6 +96,19 @@ def test_points_are_judged_with_holm(session, rule):
     cells = session({"lean": {1: 1.3, 8: 1.0, 64: 0.8}}, 5, 0.004)
     words = {p.point.concurrency: p.word for p in decide(cells, rule({1: 1})).points}
     assert words == {1: "better", 8: "no difference", 64: "worse"}
+
+
+def test_several_points_raise_the_bar_for_each(session, rule):
+    """A point that is clear by itself is not clear among four that were looked at."""
+    cells = session({"lean": {1: 1.04, 2: 1.0, 4: 1.0, 8: 1.0}}, 4, 0.012, seed=1)
+    point = decide(cells, rule({1: 1})).points[0]
+    values = [
+        math.log(own.output_tok_s / base.output_tok_s)
+        for base, own in zip(cells[0::8], cells[4::8], strict=True)
+    ]
+    alone = intervals.p_value(values)
+    assert alone < 0.05 and point.low > 1
+    assert point.p == pytest.approx(4 * alone) and point.p > 0.05 and point.word == "undecided"
 
 
 def test_rows_hold_every_point_and_configuration(published, production):
