@@ -191,11 +191,16 @@ def _logs(cells: Iterable[Cell]) -> _Logs:
 
 
 def _independent_blocks(cells: Iterable[Cell]) -> list[list[int]]:
-    """Blocks grouped so that no server life stands in two groups: those are what is independent."""
+    """Blocks grouped so that no measured life stands in two groups: those are independent.
+
+    A cell without a figure joins nothing: where no server came up, its life number means nothing.
+    """
+    cells = list(cells)
     lives: dict[tuple[str, int], set[int]] = {}
     for cell in cells:
-        lives.setdefault((cell.config, cell.life), set()).add(cell.block)
-    groups: list[set[int]] = []
+        if cell.usable:
+            lives.setdefault((cell.config, cell.life), set()).add(cell.block)
+    groups: list[set[int]] = [{block} for block in {cell.block for cell in cells}]
     for blocks in lives.values():
         touched = [group for group in groups if group & blocks]
         groups = [group for group in groups if not group & blocks]

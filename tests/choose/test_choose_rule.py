@@ -222,6 +222,18 @@ def test_within_one_life_a_void_cell_leaves_the_complete_blocks(session, rule):
     assert effect.ratio == pytest.approx(math.exp(0.7 * math.log(1.3)))
 
 
+def test_a_server_that_never_came_up_joins_no_blocks(session, rule):
+    cells = [
+        replace(cell, life=0, status="not_run", output_tok_s=None)
+        if cell.config == "wide"
+        else cell
+        for cell in session({"lean": {1: 1.3, 8: 1.0}, "wide": {1: 1.2, 8: 1.0}}, 3, 0.004)
+    ]
+    decision = decide(cells, rule(MIX))
+    assert (decision.status, decision.choice, decision.blocks) == ("chosen", "lean", 3)
+    assert decision.effect("wide").excluded.startswith("not choosable: no block of 3")
+
+
 def test_blocks_chained_by_lives_are_one(session, rule):
     """A life over blocks 1 and 2, another over 2 and 3, one more over 4 and 5: two blocks."""
     shared = {("baseline", 2): ("baseline", 1), ("lean", 3): ("lean", 2), ("lean", 5): ("lean", 4)}
