@@ -97,7 +97,8 @@ def render_unit(spec: LaunchSpec, settings: UnitSettings) -> str:
 
 def is_managed(text: str) -> bool:
     """Whether the runbook wrote this unit, whatever was changed in it since."""
-    return text.startswith(_HEADER + "\n") and _HASH.match(text.splitlines()[1]) is not None
+    header, _, rest = text.partition("\n")
+    return header == _HEADER and _HASH.match(rest) is not None
 
 
 def is_untouched(text: str) -> bool:

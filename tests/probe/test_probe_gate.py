@@ -1,0 +1,139 @@
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from runbook.probe import gate
+
+GATE = Path(gate.__file__)
+SERVER = Path(__file__).parents[1] / "service" / "standin_server.py"
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@pytest.fixture
+def start():
+    started = []
+
+    def start(*arguments):
+        port = free_port()
+        process = subprocess.Popen(
+            [sys.executable, SERVER, str(port), *arguments], stdout=subprocess.DEVNULL
+        )
+        started.append(process)
+        return process, port
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def run_gate(port, *arguments, main=None, deadline=20, key=None, tmp_path=None):
+    env = {"MAINPID": str(main)} if main else {}
+    if key:
+        (tmp_path / "api_key").write_text(key)
+        env["CREDENTIALS_DIRECTORY"] = str(tmp_path)
+    url = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-I", "-S", GATE, "--url", url, "--deadline", str(deadline)]
+    done = subprocess.run(
+        [*command, *arguments], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.stderr == ""
+    return done.returncode, done.stdout
+
+
+def test_it_ends_when_a_completion_was_served_and_not_before(start):
+    server, port = start("--load", "1.5")
+    began = time.monotonic()
+    code, said = run_gate(port, main=server.pid)
+    assert code == 0
+    assert time.monotonic() - began >= 1.0
+    assert "standin served a completion of 16 tokens" in said
+    assert "waiting for" in said
+
+
+def test_it_ends_at_once_when_the_main_process_is_gone(start):
+    server, port = start("--load", "60", "--die-after", "1")
+    began = time.monotonic()
+    code, said = run_gate(port, main=server.pid, deadline=50)
+    assert code == gate.GONE
+    assert time.monotonic() - began < 20
+    assert f"main process {server.pid} is gone" in said
+
+
+def test_a_main_process_that_is_gone_before_it_looks_is_gone(start):
+    server, port = start("--exit", "1")
+    server.wait()
+    assert run_gate(port, main=server.pid)[0] == gate.GONE
+
+
+def test_out_of_time_says_what_it_waited_for(start):
+    server, port = start("--load", "60")
+    code, said = run_gate(port, main=server.pid, deadline=1.5)
+    assert code == gate.LATE
+    assert "gave up" in said
+    assert "health (it says 503)" in said
+
+
+def test_healthy_outside_and_dead_inside_is_not_ready(start):
+    server, port = start("--hang-after", "0")
+    code, said = run_gate(port, main=server.pid, deadline=2)
+    assert code == gate.LATE
+    assert "waiting for a completion of standin" in said
+
+
+def test_one_token_is_not_a_served_completion(start):
+    server, port = start("--one-token")
+    code, said = run_gate(port, main=server.pid, deadline=2)
+    assert code == gate.LATE
+    assert "it gave 1" in said
+
+
+def test_a_server_without_health_is_judged_by_its_completion(start):
+    server, port = start("--no-health")
+    assert run_gate(port, main=server.pid)[0] == 0
+
+
+def test_another_model_is_refused_at_once(start):
+    server, port = start("--model", "other")
+    code, said = run_gate(port, "--model", "wanted", main=server.pid)
+    assert code == gate.REFUSED
+    assert "['other'], not wanted" in said
+
+
+def test_a_key_comes_from_the_credentials(start, tmp_path, monkeypatch):
+    (tmp_path / "api_key").write_text("k1\n")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    server, port = start()
+    assert run_gate(port, main=server.pid, key="k1", tmp_path=tmp_path)[0] == 0
+    code, said = run_gate(port, main=server.pid)
+    assert code == gate.REFUSED
+    assert "API key" in said
+
+
+def test_codes_avoid_those_that_systemd_names():
+    assert not {gate.GONE, gate.LATE, gate.REFUSED, gate.USAGE} & {*range(1, 8), *range(64, 79)}
+
+
+def test_usage_errors_have_their_own_code():
+    command = [sys.executable, GATE, "--url", "http://127.0.0.1:1", "--deadline", "soon"]
+    assert subprocess.run(command, capture_output=True).returncode == gate.USAGE
+
+
+def test_the_port_of_another_process_is_not_the_units():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        assert gate.unit_holds_port(port, os.getpid()) is True
+        assert gate.listening_inodes(port)
+    assert gate.unit_holds_port(port, os.getpid()) is False
