@@ -1,0 +1,249 @@
+"""Bringing a host to a plan, step by step, so that sudden death after any step leaves a service
+that boots: the older one or the newer one, each with its own gate."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runbook.errors import BadInput, HostFailed, NotHere, NotProved
+from runbook.hosts.base import Host
+from runbook.install_service.facts import (
+    generations,
+    read_facts,
+    read_generation,
+    read_manifest,
+    read_text,
+    show,
+)
+from runbook.install_service.lock import locked
+from runbook.install_service.places import KEPT, LOCKS, STATE, Places, Target, digest
+from runbook.install_service.plan import Plan
+from runbook.launch.unit import is_managed, is_untouched
+from runbook.launch.unit_file import parse_unit
+from runbook.run import now
+
+#: Told of each step when it is done; tests cut the power here.
+Step = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What was done. ``served_s``: seconds from the order to start to the end of the gate;
+    ``None`` when nothing had to be started."""
+
+    generation: int
+    changed: bool
+    served_s: float | None = None
+
+
+def apply(
+    host: Host, plan: Plan, keep_edits: bool = True, step: Step = lambda name: None
+) -> Applied:
+    """Do what the plan says; a second time it changes nothing.
+
+    ``keep_edits``: refuse where somebody changed unit or gate by hand; else they are kept as a
+    backup and replaced. Raises ``BadInput`` for drift, ``RunBusy``, ``NotHere`` without systemd,
+    ``NotProved`` when the new service did not serve and the last good one was brought back.
+    """
+    if plan.facts.why_no_systemd is not None:
+        raise NotHere(plan.facts.why_no_systemd, "systemd on the host", "see the plan above")
+    with locked(host, plan.target.unit):
+        _refuse_stale(host, plan)
+        if plan.unchanged:
+            return Applied(plan.generation, changed=False)
+        _refuse_drift(plan, keep_edits)
+        _backup_edits(host, plan)
+        try:
+            _write_files(host, plan, step)
+            served_s = _switch(host, plan, step)
+        except HostFailed as error:
+            raise _brought_back(host, plan, error) from error
+        except BaseException:
+            _bring_back(host, plan)
+            raise
+        places = plan.target.places
+        host.write(places.current, f"{plan.generation}\n")
+        step("current")
+        _prune(host, places, plan.generation)
+        step("prune")
+        return Applied(plan.generation, changed=True, served_s=served_s)
+
+
+def _refuse_stale(host: Host, plan: Plan) -> None:
+    """What the plan was made from must still be so."""
+    found = read_facts(host, plan.target.unit)
+    if (found.unit_text, found.drop_ins, found.current) != (
+        plan.facts.unit_text,
+        plan.facts.drop_ins,
+        plan.facts.current,
+    ):
+        raise BadInput(
+            f"{plan.target.unit} has changed since the plan was made",
+            "the host as it was planned for",
+            "plan again",
+        )
+
+
+def _refuse_drift(plan: Plan, keep_edits: bool) -> None:
+    if plan.drift and (keep_edits or plan.facts.drop_ins):
+        raise BadInput(
+            "; ".join(plan.drift),
+            "the unit as the runbook wrote it, without drop-ins",
+            "move the change into the parameters and measure again, or install with "
+            "--overwrite-edits (a backup is kept)",
+        )
+
+
+def _backup_edits(host: Host, plan: Plan) -> None:
+    text = plan.facts.unit_text
+    if text is not None and not is_untouched(text):
+        root = plan.target.places.root
+        host.make_dir(root)
+        host.write(f"{root}/edited-{digest(text)[:12]}.service", text)
+
+
+def _write_files(host: Host, plan: Plan, step: Step) -> None:
+    """Generation first, then the gate, then the unit that needs it."""
+    target, places = plan.target, plan.target.places
+    if plan.is_new:
+        folder = places.generation(plan.generation)
+        host.make_dir(folder)
+        host.write(f"{folder}/unit", target.unit_text)
+        host.write(f"{folder}/gate.py", target.gate_text)
+        manifest = {**target.manifest, "generation": plan.generation, "written": now()}
+        host.write(f"{folder}/manifest.json", json.dumps(manifest, indent=1) + "\n", mode=0o600)
+        step("generation")
+    for change in plan.files:
+        if not change.same and change.new is not None:
+            host.write(change.path, change.new, change.mode)
+            step(f"write {change.path.rpartition('/')[2]}")
+
+
+def _switch(host: Host, plan: Plan, step: Step) -> float | None:
+    """Let systemd take over what was written; returns the seconds until the gate ended."""
+    served_s = None
+    for action in plan.actions:
+        began = time.monotonic()
+        if action == "daemon-reload":
+            host.run("systemctl", "daemon-reload")
+        elif action == "enable":
+            host.run("systemctl", "enable", plan.target.unit)
+        else:
+            _start(host, plan.target, action)
+            served_s = time.monotonic() - began
+        step(action)
+    return served_s
+
+
+def _start(host: Host, target: Target, verb: str) -> None:
+    """Start and wait for the gate. ``reset-failed`` gives it all its tries."""
+    unit = parse_unit(target.unit_text)
+    limit_s = sum(_seconds(unit.value("Service", key)) for key in ("TimeoutStartSec", "TimeoutStopSec"))
+    host.run("systemctl", "reset-failed", target.unit, check=False)
+    host.run("systemctl", verb, target.unit, timeout_s=2 * limit_s + 30)
+
+
+def _seconds(text: str | None) -> float:
+    return float((text or "0").removesuffix("s"))
+
+
+# --- when it did not serve -----------------------------------------------------------------
+
+
+def _brought_back(host: Host, plan: Plan, error: HostFailed) -> NotProved:
+    """Undo, and say what happened in one error."""
+    since = show(host, plan.target.unit, "Result,ExecMainStatus,NRestarts")
+    tail = journal_tail(host, plan.target.unit)
+    outcome = _bring_back(host, plan)
+    result = since.get("Result", "unknown")
+    return NotProved(
+        f"{plan.target.unit} did not serve with {plan.target.manifest.get('configuration')} "
+        f"(result {result}); {outcome}",
+        "a completion within the time of a start",
+        f"{error.found}\nits journal ends:\n{tail}",
+    )
+
+
+def _bring_back(host: Host, plan: Plan) -> str:
+    """Put the generation back that served last, or clear everything away; says which."""
+    places, last = plan.target.places, plan.facts.current
+    if plan.is_new:
+        host.run("systemctl", "stop", plan.target.unit, check=False, timeout_s=600)
+    if last is None or last == plan.generation:
+        if not plan.is_new:
+            return "nothing was changed, so there is nothing to bring back"
+        _clear(host, places)
+        return "there was no earlier generation: it was stopped, disabled and removed"
+    old = read_generation(host, places, last)
+    host.write(places.gate(old.gate_text), old.gate_text)
+    host.write(places.unit_file, old.unit_text)
+    host.run("systemctl", "daemon-reload")
+    if plan.is_new:
+        host.remove(places.generation(plan.generation))
+    _prune(host, places, last)
+    try:
+        _start(host, old, "restart")
+    except HostFailed as error:
+        return f"generation {last} was put back and does NOT serve either: {error.found}"
+    return f"generation {last} was brought back and serves"
+
+
+def journal_tail(host: Host, unit: str, lines: int = 25) -> str:
+    """The last lines of the unit's journal on the host."""
+    host.run("journalctl", "--sync", check=False)
+    done = host.run(
+        "journalctl", "--unit", unit, "--lines", str(lines), "--no-pager", "--output", "short-iso",
+        check=False,
+    )  # fmt: skip
+    return done.out.strip()
+
+
+def _prune(host: Host, places: Places, current: int) -> None:
+    """Drop the oldest generations, and the gates that no kept unit names."""
+    numbers = [n for n in generations(host, places) if n != current]
+    for number in numbers[: max(0, len(numbers) - KEPT)]:
+        host.remove(places.generation(number))
+    kept = {
+        path
+        for number in generations(host, places)
+        for path in dict(read_manifest(host, places, number).get("files", {}))
+    }
+    for name in host.list(places.root) or []:
+        if name.startswith("gate-") and f"{places.root}/{name}" not in kept:
+            host.remove(f"{places.root}/{name}")
+
+
+def uninstall(host: Host, unit: str, keep_edits: bool = True) -> None:
+    """Stop, disable and remove the unit and all that belongs to it; only its journal stays.
+
+    Raises ``BadInput`` for a unit that is not the runbook's, or was changed by hand.
+    """
+    places = Places(unit)
+    text = read_text(host, places.unit_file)
+    if text is not None and not is_managed(text):
+        raise BadInput(f"{places.unit_file} is a unit of somebody else", "a unit of the runbook")
+    if text is not None and keep_edits and not is_untouched(text):
+        raise BadInput(
+            f"{places.unit_file} was changed by hand",
+            "the unit as it was written",
+            "save what you need, then uninstall with --overwrite-edits",
+        )
+    with locked(host, unit):
+        _clear(host, places)
+    if host.list(LOCKS) == ["guard"]:
+        host.remove(LOCKS)
+
+
+def _clear(host: Host, places: Places) -> None:
+    if host.why_no_systemd() is None:
+        host.run("systemctl", "disable", "--now", places.unit, check=False, timeout_s=600)
+    host.remove(places.unit_file)
+    host.remove(places.root)
+    if host.list(STATE) == []:
+        host.remove(STATE)
+    if host.why_no_systemd() is None:
+        host.run("systemctl", "daemon-reload")
+        host.run("systemctl", "reset-failed", places.unit, check=False)

@@ -1,0 +1,279 @@
+"""From what was measured and what is on the host to a plan. Pure: nothing is asked or changed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, Literal
+
+from runbook.engines.base import ServerInfo
+from runbook.errors import BadInput
+from runbook.install_service.meaning import meaning
+from runbook.install_service.places import Places, Target, digest
+from runbook.launch.spec import LaunchSpec
+from runbook.launch.unit import UnitSettings, is_managed, is_untouched, render_unit
+from runbook.params import Params
+
+#: A start takes at most this many times the measured load, and never less than the floor.
+LOAD_FACTOR = 3.0
+START_FLOOR_S = 30.0
+#: systemd waits longer than the gate, so that the gate's words are what one reads.
+GATE_HEAD_START_S = 5.0
+
+Action = Literal["daemon-reload", "enable", "start", "restart"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The launch that was benchmarked. ``load_s``: seconds of each life; empty: not measured."""
+
+    spec: LaunchSpec
+    load_s: tuple[float, ...] = ()
+    info: ServerInfo | None = None
+    launch: str = "not measured"
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """What was read on the host. ``None`` and empty mean "not there"."""
+
+    unit_text: str | None = None
+    fragment: str = ""
+    drop_ins: Mapping[str, str] = field(default_factory=dict)
+    gates: Mapping[str, str] = field(default_factory=dict)
+    generations: tuple[int, ...] = ()
+    current: int | None = None
+    current_manifest: Mapping[str, Any] = field(default_factory=dict)
+    enabled: bool = False
+    active: bool = False
+    needs_reload: bool = False
+    why_no_systemd: str | None = None
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """One file: its content before and after (``None``: not there), and its mode after."""
+
+    path: str
+    old: str | None
+    new: str | None
+    mode: int = 0o644
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing changes."""
+        return self.old == self.new
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would be done. ``drift``: what somebody else changed, which stops an apply.
+
+    ``generation``: number the target gets, or has; ``is_new``: whether it must be written.
+    """
+
+    target: Target
+    facts: HostFacts
+    files: tuple[FileChange, ...]
+    actions: tuple[Action, ...]
+    generation: int
+    is_new: bool
+    drift: tuple[str, ...]
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether an apply would do nothing."""
+        recorded = self.facts.current == self.generation and not self.is_new
+        return recorded and not self.actions and all(change.same for change in self.files)
+
+    @property
+    def diff(self) -> str:
+        """Unified diff of all files, empty when nothing changes."""
+        return "".join(_diff(change) for change in self.files)
+
+    @property
+    def meaning(self) -> list[str]:
+        """What changes for the running service, one line each."""
+        said = meaning(self.facts.unit_text, self.target.unit_text)
+        timeouts = self.target.manifest.get("start_timeout_origin")
+        if said and timeouts:
+            said.append(str(timeouts))
+        for action in self.actions:
+            said.append(_EXPLAINED[action])
+        return said
+
+    def describe(self) -> str:
+        """The plan for people: files, actions, what it means, the diff."""
+        if self.unchanged:
+            return f"{self.target.unit}: nothing to do, it is as planned"
+        lines = [f"plan for {self.target.unit}, generation {self.generation}:"]
+        lines += [f"  drift: {text}" for text in self.drift]
+        for change in self.files:
+            if not change.same:
+                verb = "create" if change.old is None else "change"
+                lines.append(f"  {verb} {change.path} (mode {change.mode:o})")
+        lines += [f"  systemctl {action}" for action in self.actions]
+        lines += [f"  means: {text}" for text in self.meaning]
+        return "\n".join(lines) + "\n" + self.diff
+
+
+_EXPLAINED: dict[Action, str] = {
+    "daemon-reload": "systemd reads its files again",
+    "enable": "it will start at boot",
+    "start": "it is started; this returns when a completion was served",
+    "restart": "it is restarted: no service until a completion was served again",
+}
+
+
+def make_target(
+    params: Params,
+    configuration: str,
+    measured: Measured,
+    gate_text: str,
+    gate_interpreter: str,
+    run: str,
+) -> Target:
+    """The unit, gate and manifest for one measured launch. Raises ``BadInput``."""
+    places = Places(params.service.unit)
+    ready_s, origin = start_timeout(params, measured.load_s)
+    gate = [gate_interpreter, "-I", "-S", places.gate(gate_text), "--url", local_url(params)]
+    if measured.info is not None:
+        gate += ["--model", measured.info.model_id]
+    settings = UnitSettings(
+        description=params.service.description or f"LLM server {configuration}",
+        start_timeout_s=ready_s + GATE_HEAD_START_S,
+        stop_timeout_s=params.server.timeouts.stop_s,
+        restart_s=params.service.restart_s,
+        start_limit_burst=params.service.start_limit_burst,
+        gate=(*gate, "--deadline", f"{ready_s:g}"),
+        wanted_by="multi-user.target",
+        mounts=_mounts(measured.spec.argv),
+        gpu_driver=params.stack.gpus > 0,
+    )
+    unit_text = render_unit(measured.spec, settings)
+    manifest = {
+        "unit": params.service.unit,
+        "configuration": configuration,
+        "run": run,
+        "launch": measured.launch,
+        "load_s": list(measured.load_s),
+        "start_timeout_origin": origin,
+        "spec": asdict(measured.spec),
+        "info": asdict(measured.info) if measured.info else None,
+        "files": {places.unit_file: digest(unit_text), places.gate(gate_text): digest(gate_text)},
+    }
+    return Target(params.service.unit, unit_text, gate_text, manifest)
+
+
+def start_timeout(params: Params, load_s: Sequence[float]) -> tuple[float, str]:
+    """Seconds a start may take until a completion is served, and where the figure is from."""
+    given = params.service.start_timeout_s
+    if given is not None:
+        return given, f"a start may take {given:g} s: service.start_timeout_s"
+    if not load_s:
+        wait_s = params.server.timeouts.start_s
+        return wait_s, f"a start may take {wait_s:g} s: server.timeouts.start_s, nothing measured"
+    slowest_s = max(load_s)
+    wait_s = float(round(max(LOAD_FACTOR * slowest_s, START_FLOOR_S)))
+    return wait_s, (
+        f"a start may take {wait_s:g} s: {LOAD_FACTOR:g} times the slowest of {len(load_s)} "
+        f"measured loads ({slowest_s:.1f} s), at least {START_FLOOR_S:g} s"
+    )
+
+
+def local_url(params: Params) -> str:
+    """Where the server is reached from its own host."""
+    address = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(
+        params.server.address, params.server.address
+    )
+    host = f"[{address}]" if ":" in address else address
+    return f"http://{host}:{params.server.port}"
+
+
+def make_plan(target: Target, facts: HostFacts, generation: int | None = None) -> Plan:
+    """The plan that brings the host to ``target``.
+
+    ``generation``: the number of the kept generation that the target is, ``None`` for a target
+    that was just rendered. Raises ``BadInput`` for a unit that the runbook does not own.
+    """
+    _refuse_foreign(target.places, facts)
+    places = target.places
+    gate = places.gate(target.gate_text)
+    files = (
+        FileChange(gate, facts.gates.get(gate), target.gate_text),
+        FileChange(places.unit_file, facts.unit_text, target.unit_text),
+    )
+    is_new = generation is None
+    if generation is None:
+        recorded = facts.current_manifest.get("files") == dict(target.manifest["files"])
+        is_new = not (recorded and facts.current is not None)
+        generation = max(facts.generations, default=0) + 1 if is_new else facts.current
+        assert generation is not None
+    changed = any(not change.same for change in files)
+    return Plan(
+        target, facts, files, _actions(facts, changed), generation, is_new, _drift(places, facts)
+    )
+
+
+def _actions(facts: HostFacts, changed: bool) -> tuple[Action, ...]:
+    actions: list[Action] = []
+    if changed or facts.needs_reload:
+        actions.append("daemon-reload")
+    if not facts.enabled:
+        actions.append("enable")
+    if not facts.active:
+        actions.append("start")
+    elif changed or facts.needs_reload:
+        actions.append("restart")
+    return tuple(actions)
+
+
+def _refuse_foreign(places: Places, facts: HostFacts) -> None:
+    text = facts.unit_text
+    foreign = text is not None and not is_managed(text)
+    elsewhere = facts.fragment not in ("", places.unit_file)
+    if foreign or elsewhere:
+        where = facts.fragment if elsewhere else places.unit_file
+        raise BadInput(
+            f"{where} is a unit of somebody else",
+            f"no {places.unit} on the host, or one that the runbook wrote",
+            "choose another name (params: service.unit), or disable and remove that unit",
+        )
+
+
+def _drift(places: Places, facts: HostFacts) -> tuple[str, ...]:
+    found = []
+    if facts.unit_text is not None and not is_untouched(facts.unit_text):
+        found.append(f"{places.unit_file} was changed by hand since the runbook wrote it")
+    found += [
+        f"the drop-in {path} changes the unit: move what it sets into the parameters, then remove it"
+        for path in facts.drop_ins
+    ]
+    found += [
+        f"{path} was changed by hand"
+        for path, text in facts.gates.items()
+        if places.gate(text) != path
+    ]
+    return tuple(found)
+
+
+def _mounts(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Absolute paths among the arguments: their file systems must be mounted before a start."""
+    return tuple(
+        dict.fromkeys(
+            str(PurePosixPath(word))
+            for word in argv[1:]
+            if word.startswith("/") and word.isprintable() and word == word.rstrip(" \\")
+        )
+    )
+
+
+def _diff(change: FileChange) -> str:
+    if change.same:
+        return ""
+    before = (change.old or "").splitlines(keepends=True)
+    after = (change.new or "").splitlines(keepends=True)
+    names = [change.path if text is not None else "/dev/null" for text in (change.old, change.new)]
+    return "".join(difflib.unified_diff(before, after, *names))
