@@ -65,6 +65,7 @@ def apply(
             _bring_back(host, plan)
             raise
         places = plan.target.places
+        host.write(f"{places.generation(plan.generation)}/served", now() + "\n")
         host.write(places.current, f"{plan.generation}\n")
         step("current")
         _prune(host, places, plan.generation)
@@ -141,7 +142,9 @@ def _switch(host: Host, plan: Plan, step: Step) -> float | None:
 def _start(host: Host, target: Target, verb: str) -> None:
     """Start and wait for the gate. ``reset-failed`` gives it all its tries."""
     unit = parse_unit(target.unit_text)
-    limit_s = sum(_seconds(unit.value("Service", key)) for key in ("TimeoutStartSec", "TimeoutStopSec"))
+    limit_s = sum(
+        _seconds(unit.value("Service", key)) for key in ("TimeoutStartSec", "TimeoutStopSec")
+    )
     host.run("systemctl", "reset-failed", target.unit, check=False)
     host.run("systemctl", verb, target.unit, timeout_s=2 * limit_s + 30)
 
@@ -170,19 +173,19 @@ def _brought_back(host: Host, plan: Plan, error: HostFailed) -> NotProved:
 def _bring_back(host: Host, plan: Plan) -> str:
     """Put the generation back that served last, or clear everything away; says which."""
     places, last = plan.target.places, plan.facts.current
-    if plan.is_new:
-        host.run("systemctl", "stop", plan.target.unit, check=False, timeout_s=600)
     if last is None or last == plan.generation:
         if not plan.is_new:
             return "nothing was changed, so there is nothing to bring back"
         _clear(host, places)
         return "there was no earlier generation: it was stopped, disabled and removed"
     old = read_generation(host, places, last)
+    state = show(host, plan.target.unit)
+    reached = read_text(host, places.unit_file) != old.unit_text
+    if not reached and state["ActiveState"] == "active" and state["NeedDaemonReload"] == "no":
+        return f"generation {last} was not touched and serves"
     host.write(places.gate(old.gate_text), old.gate_text)
     host.write(places.unit_file, old.unit_text)
     host.run("systemctl", "daemon-reload")
-    if plan.is_new:
-        host.remove(places.generation(plan.generation))
     _prune(host, places, last)
     try:
         _start(host, old, "restart")
@@ -202,10 +205,12 @@ def journal_tail(host: Host, unit: str, lines: int = 25) -> str:
 
 
 def _prune(host: Host, places: Places, current: int) -> None:
-    """Drop the oldest generations, and the gates that no kept unit names."""
-    numbers = [n for n in generations(host, places) if n != current]
-    for number in numbers[: max(0, len(numbers) - KEPT)]:
-        host.remove(places.generation(number))
+    """Drop old generations, those that never served, and the gates that no kept unit names."""
+    served = [n for n in generations(host, places) if n != current]
+    keep = {str(number) for number in [*served[-KEPT:], current]}
+    for name in host.list(places.generations) or []:
+        if name not in keep:
+            host.remove(f"{places.generations}/{name}")
     kept = {
         path
         for number in generations(host, places)

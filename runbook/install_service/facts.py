@@ -33,6 +33,7 @@ def read_facts(host: Host, unit: str) -> HostFacts:
         drop_ins=_drop_ins(host, unit),
         gates={path: read_text(host, path) or "" for path in gates},
         generations=generations(host, places),
+        next_generation=max(_folders(host, places), default=0) + 1,
         current=current,
         current_manifest=read_manifest(host, places, current) if current is not None else {},
         enabled=state.get("UnitFileState") == "enabled",
@@ -43,10 +44,13 @@ def read_facts(host: Host, unit: str) -> HostFacts:
 
 
 def generations(host: Host, places: Places) -> tuple[int, ...]:
-    """The numbers of the generations that were written whole."""
-    names = host.list(places.generations) or []
-    numbers = sorted(int(name) for name in names if name.isdigit())
-    return tuple(n for n in numbers if host.exists(f"{places.generation(n)}/manifest.json"))
+    """The numbers of the generations that have served, oldest first."""
+    folders = _folders(host, places)
+    return tuple(n for n in folders if host.exists(f"{places.generation(n)}/served"))
+
+
+def _folders(host: Host, places: Places) -> list[int]:
+    return sorted(int(n) for n in host.list(places.generations) or [] if n.isdigit())
 
 
 def read_manifest(host: Host, places: Places, number: int) -> dict[str, Any]:
@@ -80,7 +84,11 @@ def read_text(host: Host, path: str) -> str | None:
 def _drop_ins(host: Host, unit: str) -> dict[str, str]:
     """Drop-ins of this very unit, wherever an administrator may have put them."""
     found = {}
-    for folder in (f"{UNITS}/{unit}.d", f"{UNITS}.control/{unit}.d", f"/run/systemd/system/{unit}.d"):
+    for folder in (
+        f"{UNITS}/{unit}.d",
+        f"{UNITS}.control/{unit}.d",
+        f"/run/systemd/system/{unit}.d",
+    ):
         for name in host.list(folder) or []:
             if name.endswith(".conf"):
                 found[f"{folder}/{name}"] = read_text(host, f"{folder}/{name}") or ""

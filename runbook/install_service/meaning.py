@@ -25,9 +25,7 @@ def meaning(old: str | None, new: str | None) -> list[str]:
     ]
 
 
-def _changes(
-    kind: str, before: Mapping[str, str], after: Mapping[str, str]
-) -> Iterator[str]:
+def _changes(kind: str, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
     for name in [*before, *(name for name in after if name not in before)]:
         if name not in after:
             yield f"{kind} {name}: removed (was {before[name]!r})"

@@ -37,13 +37,17 @@ class Measured:
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What was read on the host. ``None`` and empty mean "not there"."""
+    """What was read on the host. ``None`` and empty mean "not there".
+
+    ``generations``: those that have served; ``next_generation``: a number not used yet.
+    """
 
     unit_text: str | None = None
     fragment: str = ""
     drop_ins: Mapping[str, str] = field(default_factory=dict)
     gates: Mapping[str, str] = field(default_factory=dict)
     generations: tuple[int, ...] = ()
+    next_generation: int = 1
     current: int | None = None
     current_manifest: Mapping[str, Any] = field(default_factory=dict)
     enabled: bool = False
@@ -209,7 +213,7 @@ def make_plan(target: Target, facts: HostFacts, generation: int | None = None) -
     if generation is None:
         recorded = facts.current_manifest.get("files") == dict(target.manifest["files"])
         is_new = not (recorded and facts.current is not None)
-        generation = max(facts.generations, default=0) + 1 if is_new else facts.current
+        generation = facts.next_generation if is_new else facts.current
         assert generation is not None
     changed = any(not change.same for change in files)
     return Plan(
@@ -248,7 +252,7 @@ def _drift(places: Places, facts: HostFacts) -> tuple[str, ...]:
     if facts.unit_text is not None and not is_untouched(facts.unit_text):
         found.append(f"{places.unit_file} was changed by hand since the runbook wrote it")
     found += [
-        f"the drop-in {path} changes the unit: move what it sets into the parameters, then remove it"
+        f"the drop-in {path} changes the unit: move what it sets to the parameters, then remove it"
         for path in facts.drop_ins
     ]
     found += [

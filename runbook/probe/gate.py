@@ -238,7 +238,7 @@ def wait(ladder: Ladder, main: int, deadline_s: float) -> int:
 def read_key() -> str | None:
     """The API key from systemd's credentials, ``None`` without one."""
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
-    file = Path(folder, "api_key") if folder else None
+    file = Path(folder, "api-key") if folder else None
     return file.read_text().strip() or None if file and file.exists() else None
 
 

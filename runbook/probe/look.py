@@ -80,7 +80,9 @@ def unified_cgroup(pid: str) -> str | None:
         rows = Path("/proc", pid, "cgroup").read_text().splitlines()
     except OSError:
         return None
-    named = [row.split(":", 2)[2] for row in rows if row.startswith("0::") or ":name=systemd:" in row]
+    named = [
+        row.split(":", 2)[2] for row in rows if row.startswith("0::") or ":name=systemd:" in row
+    ]
     return max(named, key=len, default=None)
 
 

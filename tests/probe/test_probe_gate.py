@@ -40,7 +40,7 @@ def start():
 def run_gate(port, *arguments, main=None, deadline=20, key=None, tmp_path=None):
     env = {"MAINPID": str(main)} if main else {}
     if key:
-        (tmp_path / "api_key").write_text(key)
+        (tmp_path / "api-key").write_text(key)
         env["CREDENTIALS_DIRECTORY"] = str(tmp_path)
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-I", "-S", GATE, "--url", url, "--deadline", str(deadline)]
@@ -111,7 +111,7 @@ def test_another_model_is_refused_at_once(start):
 
 
 def test_a_key_comes_from_the_credentials(start, tmp_path, monkeypatch):
-    (tmp_path / "api_key").write_text("k1\n")
+    (tmp_path / "api-key").write_text("k1\n")
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
     server, port = start()
     assert run_gate(port, main=server.pid, key="k1", tmp_path=tmp_path)[0] == 0

@@ -31,7 +31,7 @@ parser.add_argument("--drain", type=float, default=0.0)
 options, rest = parser.parse_known_args()
 
 began = time.monotonic()
-key_file = Path(os.environ.get("CREDENTIALS_DIRECTORY", "/nonexistent"), "api_key")
+key_file = Path(os.environ.get("CREDENTIALS_DIRECTORY", "/nonexistent"), "api-key")
 key = key_file.read_text().strip() if key_file.exists() else None
 served = 0
 lock = threading.Lock()

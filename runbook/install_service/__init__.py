@@ -1,0 +1,238 @@
+"""From a measured launch to a proved service: facts, plan, diff, apply, proofs, and back.
+
+measured = measured_in(run, "ngram-lean")
+plan = plan_service(host, params, "ngram-lean", measured, run.path.name)
+print(plan.describe())
+install(host, plan, run)
+proofs = prove(host, params, plan.target, run)
+print(verdict(proofs, params.service.unproved, params.service.unit))
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from runbook import probe
+from runbook.engines import Engine, engine_for
+from runbook.errors import BadInput, NotHere
+from runbook.hosts.base import Host
+from runbook.install_service.apply import Applied, Step, apply, uninstall
+from runbook.install_service.facts import read_facts, read_generation, show
+from runbook.install_service.places import Places, Target
+from runbook.install_service.plan import HostFacts, Measured, Plan, make_plan, make_target
+from runbook.install_service.proofs import Proof, to_json, verdict
+from runbook.install_service.trials import (
+    Service,
+    info_from,
+    journal,
+    prove_service,
+    spec_from,
+)
+from runbook.launch.unit_file import parse_unit
+from runbook.params import Params
+
+__all__ = [
+    "Applied",
+    "Measured",
+    "Plan",
+    "Proof",
+    "Status",
+    "Target",
+    "install",
+    "installed",
+    "logs",
+    "measured_in",
+    "plan_rollback",
+    "plan_service",
+    "prove",
+    "status",
+    "uninstall",
+    "unmeasured",
+    "verdict",
+]
+
+
+class Record(Protocol):
+    """Where artefacts go: a ``Run`` is one."""
+
+    def write(self, name: str, data: str | bytes) -> Any:
+        """Write an artefact."""
+
+    def read_json(self, name: str) -> Any | None:
+        """Read an artefact, ``None`` when absent."""
+
+
+def measured_in(run: Record, configuration: str) -> Measured:
+    """The launch of a configuration as the benchmark recorded it. Raises ``NotHere``."""
+    launches = run.read_json("launches.json") or {}
+    if configuration not in launches:
+        known = ", ".join(launches) or "none"
+        raise NotHere(
+            f"{configuration} was not measured in this run",
+            f"a measured configuration (here: {known})",
+            "runbook run PARAMS --to benchmark, or give a reason with --unmeasured",
+        )
+    launch = launches[configuration]
+    return Measured(
+        spec_from(launch["spec"]),
+        tuple(launch.get("load_s") or ()),
+        info_from(launch.get("info")),
+        launch.get("launch", "unknown"),
+    )
+
+
+def unmeasured(params: Params, configuration: str) -> Measured:
+    """The launch as it would be measured: for a look at the unit, or an install with a reason."""
+    spec = engine_for(params.server).launch_spec(params, params.configuration(configuration))
+    return Measured(spec)
+
+
+def plan_service(
+    host: Host, params: Params, configuration: str, measured: Measured, run: str = ""
+) -> Plan:
+    """Read the host and plan. Changes nothing. Raises ``BadInput`` for a foreign unit."""
+    target = target_of(host.python, params, configuration, measured, run)
+    return make_plan(target, read_facts(host, target.unit))
+
+
+def target_of(
+    python: str, params: Params, configuration: str, measured: Measured, run: str = ""
+) -> Target:
+    """What would be installed, without asking any host (``runbook unit``)."""
+    program = measured.spec.interpreter.rpartition("/")[2]
+    interpreter = measured.spec.interpreter if program.startswith("python") else python
+    return make_target(params, configuration, measured, probe.source("gate"), interpreter, run)
+
+
+def plan_rollback(host: Host, unit: str, to: int | None = None) -> Plan:
+    """The plan that brings a kept generation back; by default the one before the current.
+
+    Raises ``BadInput`` when there is none.
+    """
+    facts = read_facts(host, unit)
+    earlier = [n for n in facts.generations if facts.current is None or n < facts.current]
+    number = to if to is not None else max(earlier, default=None)
+    if number is None or number not in facts.generations:
+        kept = ", ".join(map(str, facts.generations)) or "none"
+        raise BadInput(
+            f"{unit} has no {'earlier generation' if to is None else f'generation {to}'}",
+            f"a generation that has served (kept: {kept}; current: {facts.current})",
+        )
+    return make_plan(read_generation(host, Places(unit), number), facts, number)
+
+
+def install(
+    host: Host,
+    plan: Plan,
+    run: Record | None = None,
+    overwrite_edits: bool = False,
+    step: Step = lambda name: None,
+) -> Applied:
+    """Apply a plan, of ``plan_service`` or of ``plan_rollback``; a second time changes nothing.
+
+    With ``run``, unit, environment, manifest, diff and journal are kept below ``service/``.
+    Raises as ``apply``.
+    """
+    if run is not None:
+        record_plan(run, plan)
+    try:
+        return apply(host, plan, keep_edits=not overwrite_edits, step=step)
+    finally:
+        _record_journal(run, host, plan.target.unit)
+
+
+def record_plan(run: Record, plan: Plan) -> None:
+    """Write unit, environment, manifest and diff of a plan into the run folder."""
+    target = plan.target
+    environment = parse_unit(target.unit_text).environment()
+    run.write("service/" + target.unit, target.unit_text)
+    run.write("service/gate.py", target.gate_text)
+    run.write("service/environment", "".join(f"{k}={v}\n" for k, v in environment.items()))
+    run.write("service/manifest.json", json.dumps(dict(target.manifest), indent=1) + "\n")
+    run.write("service/diff.txt", plan.describe())
+
+
+def prove(
+    host: Host,
+    params: Params,
+    target: Target,
+    run: Record | None = None,
+    tell: Callable[[Proof], None] = lambda proof: None,
+    engine: Engine | None = None,
+) -> list[Proof]:
+    """Prove the service: it is killed, and a box is rebooted and cut. Never raises for a proof.
+
+    With ``run``, ``service/proofs.json`` and ``service/journal.txt`` are written.
+    """
+    service = Service(host, params, target, engine or engine_for(params.server))
+    proofs = prove_service(service, tell)
+    if run is not None:
+        run.write("service/proofs.json", to_json(proofs))
+    _record_journal(run, host, target.unit)
+    return proofs
+
+
+def installed(host: Host, unit: str) -> Target:
+    """The generation that is installed. Raises ``NotHere`` without one."""
+    facts = read_facts(host, unit)
+    if facts.current is None:
+        raise NotHere(
+            f"{unit} is not installed by the runbook", "a service", "runbook service plan"
+        )
+    return read_generation(host, Places(unit), facts.current)
+
+
+@dataclass(frozen=True)
+class Status:
+    """What is installed and how it is; ``drift``: what somebody else changed."""
+
+    unit: str
+    state: Mapping[str, str]
+    facts: HostFacts
+    drift: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is active, starts at boot and is as installed."""
+        return self.facts.active and self.facts.enabled and not self.drift
+
+    def rows(self) -> list[tuple[str, str]]:
+        """For a table: what, and how it is."""
+        manifest = self.facts.current_manifest
+        wanted = ("ActiveState", "SubState", "UnitFileState", "MainPID", "NRestarts", "Result")
+        rows = [(name, self.state[name]) for name in wanted if self.state.get(name)]
+        rows.append(("generation", str(self.facts.current or "none")))
+        rows += [
+            (k, str(manifest[k])) for k in ("configuration", "run", "written") if k in manifest
+        ]
+        rows += [("drift", text) for text in self.drift]
+        if self.facts.why_no_systemd:
+            rows.append(("systemd", self.facts.why_no_systemd))
+        return rows
+
+
+def status(host: Host, unit: str) -> Status:
+    """Look at a service; changes nothing. Raises ``BadInput`` for a foreign unit."""
+    facts = read_facts(host, unit)
+    state = show(host, unit) if facts.why_no_systemd is None else {}
+    if facts.current is None:
+        return Status(unit, state, facts, ())
+    plan = make_plan(read_generation(host, Places(unit), facts.current), facts, facts.current)
+    changed = [f"{c.path} is not as installed" for c in plan.files if not c.same]
+    return Status(unit, state, facts, (*plan.drift, *changed))
+
+
+def logs(host: Host, unit: str, lines: int | None = 200) -> str:
+    """The end of the unit's journal, ``None`` for all. Raises ``NotHere`` without systemd."""
+    reason = host.why_no_systemd()
+    if reason is not None:
+        raise NotHere(reason, "a journal", "read service/journal.txt of the run")
+    return journal(host, unit, lines)
+
+
+def _record_journal(run: Record | None, host: Host, unit: str) -> None:
+    if run is not None and host.why_no_systemd() is None:
+        run.write("service/journal.txt", journal(host, unit))

@@ -1,0 +1,158 @@
+"""Proofs: what was claimed of a service, and whether it is so. The comparisons are pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from runbook.checks import Verdict
+from runbook.engines.base import ServerInfo
+from runbook.launch.spec import MANAGER_SETS, LaunchSpec
+
+ProofStatus = Literal["proved", "refuted", "not provable here"]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """One claim; ``evidence`` is what was seen, or why nothing could be."""
+
+    name: str
+    status: ProofStatus
+    evidence: str
+
+
+def judge(name: str, faults: Iterable[str], evidence: str) -> Proof:
+    """Proved without faults, else refuted by them."""
+    text = "; ".join(faults)
+    return Proof(name, "refuted" if text else "proved", text or evidence)
+
+
+def unprovable(name: str, why: str) -> Proof:
+    """Not provable on this host, and why."""
+    return Proof(name, "not provable here", why)
+
+
+def verdict(proofs: Iterable[Proof], unproved: Literal["fail", "warn"], what: str) -> Verdict:
+    """Negative when a proof is refuted, or unprovable where the parameters say ``fail``."""
+    proofs = tuple(proofs)
+    refuted = [proof.name for proof in proofs if proof.status == "refuted"]
+    unknown = [proof.name for proof in proofs if proof.status == "not provable here"]
+    said = f"{what}: {len(proofs) - len(refuted) - len(unknown)} of {len(proofs)} proved"
+    said += f", refuted: {', '.join(refuted)}" if refuted else ""
+    said += f", not provable here: {', '.join(unknown)}" if unknown else ""
+    return Verdict(not refuted and not (unknown and unproved == "fail"), said)
+
+
+def to_json(proofs: Iterable[Proof]) -> str:
+    """``proofs.json``: a list of objects."""
+    return json.dumps([asdict(proof) for proof in proofs], indent=1, ensure_ascii=False) + "\n"
+
+
+# --- comparisons of a process with the launch that was measured ----------------------------
+
+
+def prove_arguments(spec: LaunchSpec, argv: list[str] | None) -> Proof:
+    """Arguments, one by one."""
+    if argv is None:
+        return unprovable("arguments", "the process hides or overwrote its command line")
+    faults = [
+        f"argument {at}: measured {_at(spec.argv, at)}, serves with {_at(argv, at)}"
+        for at in range(max(len(spec.argv), len(argv)))
+        if _at(spec.argv, at) != _at(argv, at)
+    ]
+    return judge("arguments", faults[:5], f"{len(argv)} arguments, all as measured")
+
+
+def prove_environment(spec: LaunchSpec, environ: list[str] | None) -> Proof:
+    """Variables, without those that the manager itself sets; overwritten is unknown, not equal."""
+    if environ is None:
+        return unprovable("environment", "the process hides or overwrote its environment")
+    found = dict(word.split("=", 1) for word in environ)
+    found = {name: value for name, value in found.items() if name not in _set_by_manager(spec)}
+    faults = [f"{name} is missing" for name in spec.env if name not in found]
+    faults += [f"{name} was not measured" for name in found if name not in spec.env]
+    faults += [
+        f"{name} is {found[name]!r}, measured {value!r}"
+        for name, value in spec.env.items()
+        if name in found and found[name] != value
+    ]
+    return judge("environment", faults[:8], f"{len(found)} variables, all as measured")
+
+
+def _set_by_manager(spec: LaunchSpec) -> set[str]:
+    return {name for name in MANAGER_SETS if name not in spec.env}
+
+
+def prove_equal(name: str, wanted: object, found: object) -> Proof:
+    """Two values; ``None`` found is not provable."""
+    if found is None:
+        return unprovable(name, f"it cannot be read, wanted {wanted}")
+    return judge(name, [f"{found}, measured {wanted}"] if found != wanted else [], f"{found}")
+
+
+_KERNEL_NAMES = {"nofile": "Max open files", "memlock": "Max locked memory"}
+
+
+def prove_limits(spec: LaunchSpec, limits: Mapping[str, str] | None) -> Proof:
+    """Effective limits; one that the host clips is not provable here."""
+    if limits is None:
+        return unprovable("limits", "the limits of the process cannot be read")
+    clipped, wrong, seen = [], [], []
+    for field, kernel_name in _KERNEL_NAMES.items():
+        declared: int | None = getattr(spec, field)
+        found = _limit(limits.get(kernel_name, ""))
+        seen.append(f"{field} {_words(found)}")
+        if found != declared:
+            short = found is not None and (declared is None or found < declared)
+            (clipped if short else wrong).append(
+                f"{field} is {_words(found)}, declared {_words(declared)}"
+            )
+    if clipped and not wrong:
+        return unprovable("limits", "the host clips: " + "; ".join(clipped))
+    return judge("limits", wrong + clipped, ", ".join(seen))
+
+
+def _limit(text: str) -> int | None:
+    return None if text == "unlimited" else int(text or 0)
+
+
+def _words(limit: int | None) -> str:
+    return "unlimited" if limit is None else str(limit)
+
+
+def prove_listener(
+    listeners: list[dict[str, Any]], cgroup: str, written: float | None, port: int
+) -> Proof:
+    """Who answers on the port belongs to the unit and is younger than the unit's file."""
+    faults = [] if listeners else [f"nobody listens on port {port}"]
+    for one in listeners:
+        if one["cgroup"] != cgroup:
+            faults.append(f"process {one['pid']} of {one['cgroup']} listens, not of {cgroup}")
+        elif written is not None and one["started"] is not None and one["started"] < written - 1:
+            faults.append(
+                f"process {one['pid']} is older than the unit that should have started it"
+            )
+    pids = ", ".join(str(one["pid"]) for one in listeners)
+    return judge("listener", faults, f"port {port} is held by process {pids} of {cgroup}")
+
+
+def prove_info(wanted: ServerInfo | None, found: ServerInfo) -> Proof:
+    """What the server says of itself, against what it said when it was measured."""
+    if wanted is None:
+        return unprovable("server info", "the measured server's own words were not recorded")
+    before, after = asdict(wanted), asdict(found)
+    before.update({f"settings.{k}": v for k, v in before.pop("settings").items()})
+    after.update({f"settings.{k}": v for k, v in after.pop("settings").items()})
+    faults = [
+        f"{name} is {after.get(name)!r}, measured {before.get(name)!r}"
+        for name in dict.fromkeys([*before, *after])
+        if before.get(name) != after.get(name)
+    ]
+    return judge("server info", faults, f"{found.model_id}, speculation {found.speculation}")
+
+
+def _at(argv: Iterable[str], at: int) -> str:
+    words = list(argv)
+    return repr(words[at]) if at < len(words) else "nothing"
