@@ -279,5 +279,7 @@ def _diff(change: FileChange) -> str:
         return ""
     before = (change.old or "").splitlines(keepends=True)
     after = (change.new or "").splitlines(keepends=True)
-    names = [change.path if text is not None else "/dev/null" for text in (change.old, change.new)]
-    return "".join(difflib.unified_diff(before, after, *names))
+    old, new = (
+        change.path if text is not None else "/dev/null" for text in (change.old, change.new)
+    )
+    return "".join(difflib.unified_diff(before, after, old, new))

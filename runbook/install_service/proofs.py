@@ -99,7 +99,9 @@ def prove_limits(spec: LaunchSpec, limits: Mapping[str, str] | None) -> Proof:
     """Effective limits; one that the host clips is not provable here."""
     if limits is None:
         return unprovable("limits", "the limits of the process cannot be read")
-    clipped, wrong, seen = [], [], []
+    clipped: list[str] = []
+    wrong: list[str] = []
+    seen: list[str] = []
     for field, kernel_name in _KERNEL_NAMES.items():
         declared: int | None = getattr(spec, field)
         found = _limit(limits.get(kernel_name, ""))

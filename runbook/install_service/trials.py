@@ -175,9 +175,9 @@ def _prove_process(service: Service) -> Iterator[Proof]:
     yield compare.prove_limits(spec, process["limits"])
 
 
-def _look(host: Host, pid: str, port: str, file: str) -> dict[str, Any]:
+def _look(host: Host, pid: str, port: int, file: str) -> dict[str, Any]:
     script = probe.source("look").encode()
-    done = host.run(host.python, "-I", "-S", "-", pid, port, file, stdin=script)
+    done = host.run(host.python, "-I", "-S", "-", pid, str(port), file, stdin=script)
     seen: dict[str, Any] = json.loads(done.out)
     return seen
 

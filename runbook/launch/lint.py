@@ -19,6 +19,7 @@ from runbook.launch.unit_file import UnitFile, parse_unit
 #: Highest exposure (``systemd-analyze security``, 0 to 10) that passes without a warning.
 EXPOSURE_LIMIT = 7.0
 
+_LOGIN_UIDS = (1000, 60000)
 _SECRET_NAME = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|API_?KEY)$")
 _SECRET_OPTION = re.compile(r"--?(api[-_]key|token|password)(=|$)")
 
@@ -108,7 +109,7 @@ def _user_check(user: str, host: Host) -> Check:
     done = host.run("id", "-u", user, check=False)
     if done.code:
         return Check("unit: user", "fail", f"no user {user}", "a user", f"useradd --system {user}")
-    if int(done.out) >= 1000:
+    if int(done.out) in range(*_LOGIN_UIDS):
         return Check(
             "unit: user",
             "warn",
