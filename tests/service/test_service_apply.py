@@ -1,0 +1,208 @@
+"""Install, change, fail, go back and uninstall, in a real systemd."""
+
+import time
+
+import pytest
+from conftest import UNIT, Deployment, Folder, make_params
+
+from runbook.errors import BadInput, NotProved, RunBusy
+from runbook.install_service import (
+    install,
+    installed,
+    logs,
+    plan_rollback,
+    status,
+    uninstall,
+)
+from runbook.install_service.lock import locked
+
+UNIT_FILE = f"/etc/systemd/system/{UNIT}"
+
+
+def test_install_change_back_and_gone(deployment: Deployment, tmp_path):
+    box = deployment.box
+    plan = deployment.plan("--load", "1")
+    assert plan.actions == ("daemon-reload", "enable", "start")
+    assert box.read(UNIT_FILE) is None
+
+    applied = install(box, plan, Folder(tmp_path))
+    assert applied.generation == 1
+    assert applied.served_s >= 1
+    assert deployment.show("UnitFileState") == "enabled"
+    assert deployment.serves() == "none"
+    assert "+ExecStart=" in (tmp_path / "service/diff.txt").read_text()
+    assert "gate: ready" in (tmp_path / "service/journal.txt").read_text()
+    assert (tmp_path / "service/environment").read_text().startswith("PATH=/usr/bin:/bin\n")
+
+    pid = deployment.show("MainPID")
+    again = deployment.plan("--load", "1")
+    assert again.unchanged
+    assert again.diff == ""
+    assert "nothing to do" in again.describe()
+    assert install(box, again).changed is False
+    assert deployment.show("MainPID") == pid
+
+    changed = deployment.plan(configuration="fast", speculation="eagle", env={"X": "1"})
+    assert "argument --speculation: 'none' -> 'eagle'" in changed.meaning
+    assert "variable X: added, '1'" in changed.meaning
+    assert changed.actions == ("daemon-reload", "restart")
+    assert install(box, changed).generation == 2
+    assert deployment.serves() == "eagle"
+    assert installed(box, UNIT).manifest["configuration"] == "fast"
+
+    back = plan_rollback(box, UNIT)
+    assert back.generation == 1
+    install(box, back)
+    assert deployment.serves() == "none"
+    shown = status(box, UNIT)
+    assert shown.ok
+    assert ("configuration", "baseline") in shown.rows()
+    assert "stand-in serves" in logs(box, UNIT)
+    with pytest.raises(BadInput, match="no earlier generation"):
+        plan_rollback(box, UNIT)
+    assert install(box, deployment.plan("--load", "1")).changed is False
+
+    uninstall(box, UNIT)
+    assert deployment.left() == []
+
+
+def test_a_broken_configuration_brings_the_last_good_one_back(deployment: Deployment):
+    install(deployment.box, deployment.plan())
+    with pytest.raises(NotProved) as error:
+        install(deployment.box, deployment.plan("--exit", "5", configuration="fast"))
+    assert "generation 1 was brought back and serves" in error.value.found
+    assert "dying at once" in error.value.do
+    assert deployment.serves() == "none"
+    assert status(deployment.box, UNIT).ok
+    assert installed(deployment.box, UNIT).manifest["configuration"] == "baseline"
+    assert deployment.box.list(f"/var/lib/golive-runbook/{UNIT}/generations") == ["1"]
+    assert deployment.plan().unchanged
+
+
+def test_a_server_that_never_becomes_ready_is_taken_back_in_bounded_time(deployment: Deployment):
+    install(deployment.box, deployment.plan())
+    params = make_params(deployment.port, start_timeout_s=2.0)
+    began = time.monotonic()
+    with pytest.raises(NotProved, match="was brought back and serves"):
+        install(deployment.box, deployment.plan("--load", "600", "--deaf", params=params))
+    assert time.monotonic() - began < 60
+    assert deployment.serves() == "none"
+
+
+def test_a_first_install_that_fails_leaves_nothing(deployment: Deployment):
+    with pytest.raises(NotProved, match="no earlier generation"):
+        install(deployment.box, deployment.plan("--exit", "5"))
+    deployment.box.remove("/run/golive-runbook")
+    assert deployment.left() == []
+
+
+def test_a_server_that_dies_in_every_start_does_not_loop_for_ever(deployment: Deployment):
+    """At boot nobody is there to take it back: systemd must give up by itself."""
+    box = deployment.box
+    target = deployment.plan("--exit", "5").target
+    box.make_dir(target.places.root)
+    box.write(target.places.gate(target.gate_text), target.gate_text)
+    box.write(UNIT_FILE, target.unit_text)
+    box.run("systemctl", "daemon-reload")
+    box.run("systemctl", "start", UNIT, check=False)
+    deadline = time.monotonic() + 30
+    while deployment.show("ActiveState") != "failed" or deployment.show("SubState") != "failed":
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert deployment.show("NRestarts") == str(deployment.params.service.start_limit_burst)
+    assert "Start request repeated too quickly" in logs(box, UNIT)
+
+
+def test_a_hand_edit_is_shown_refused_and_kept(deployment: Deployment):
+    box = deployment.box
+    install(box, deployment.plan())
+    edited = box.read(UNIT_FILE).replace(b"Restart=always", b"Restart=no")
+    box.write(UNIT_FILE, edited)
+    shown = status(box, UNIT)
+    assert not shown.ok
+    assert any("changed by hand" in text for text in shown.drift)
+    plan = deployment.plan()
+    assert "drift:" in plan.describe()
+    assert "-Restart=no" in plan.diff
+    with pytest.raises(BadInput, match="changed by hand"):
+        install(box, plan)
+    with pytest.raises(BadInput, match="changed by hand"):
+        uninstall(box, UNIT)
+    assert box.read(UNIT_FILE) == edited
+    install(box, plan, overwrite_edits=True)
+    root = f"/var/lib/golive-runbook/{UNIT}"
+    (backup,) = [name for name in box.list(root) if name.startswith("edited-")]
+    assert box.read(f"{root}/{backup}") == edited
+    assert status(box, UNIT).ok
+
+
+def test_a_drop_in_is_never_overwritten(deployment: Deployment):
+    box = deployment.box
+    install(box, deployment.plan())
+    box.make_dir(f"{UNIT_FILE}.d")
+    box.write(f"{UNIT_FILE}.d/x.conf", "[Service]\nEnvironment=A=1\n")
+    with pytest.raises(BadInput, match="drop-in"):
+        install(box, deployment.plan("--load", "0.1"), overwrite_edits=True)
+    assert box.exists(f"{UNIT_FILE}.d/x.conf")
+
+
+def test_a_foreign_unit_is_refused_wherever_it_lies(deployment: Deployment):
+    box = deployment.box
+    box.write(UNIT_FILE, "[Service]\nExecStart=/bin/sleep 100\n")
+    with pytest.raises(BadInput, match="somebody else"):
+        deployment.plan()
+    with pytest.raises(BadInput, match="somebody else"):
+        uninstall(box, UNIT)
+    box.remove(UNIT_FILE)
+    box.make_dir("/run/systemd/system")
+    box.write(f"/run/systemd/system/{UNIT}", "[Service]\nExecStart=/bin/sleep 100\n")
+    box.run("systemctl", "daemon-reload")
+    try:
+        with pytest.raises(BadInput, match="/run/systemd/system"):
+            deployment.plan()
+    finally:
+        box.remove(f"/run/systemd/system/{UNIT}")
+        box.run("systemctl", "daemon-reload")
+
+
+def test_one_at_a_time_and_a_dead_holder_loses_it(deployment: Deployment):
+    plan = deployment.plan()
+    path = f"/run/golive-runbook/{UNIT}.lock"
+    with locked(deployment.box, UNIT), pytest.raises(RunBusy, match="one at a time"):
+        install(deployment.box, plan)
+    assert not deployment.box.exists(path)
+    with locked(deployment.box, UNIT):
+        held = deployment.box.read(path).decode()
+    pid = held.split('"')[3].split(":")[0]
+    deployment.box.write(path, held.replace(f'"{pid}:', '"4194303:'))
+    with locked(deployment.box, UNIT):
+        pass
+    deployment.box.write(path, "somebody elsewhere")
+    with pytest.raises(RunBusy, match="somebody elsewhere"):
+        install(deployment.box, plan)
+
+
+def test_a_plan_made_before_somebody_else_changed_the_host_is_refused(deployment: Deployment):
+    stale = deployment.plan(speculation="eagle")
+    install(deployment.box, deployment.plan())
+    with pytest.raises(BadInput, match="since the plan was made"):
+        install(deployment.box, stale)
+
+
+def test_a_stopped_service_is_started_and_an_unchanged_one_is_not_rewritten(deployment: Deployment):
+    install(deployment.box, deployment.plan())
+    deployment.box.run("systemctl", "disable", "--now", UNIT)
+    plan = deployment.plan()
+    assert plan.actions == ("enable", "start")
+    assert not plan.is_new
+    assert install(deployment.box, plan).generation == 1
+    assert status(deployment.box, UNIT).ok
+
+
+def test_old_generations_and_gates_are_pruned(deployment: Deployment):
+    for number in range(8):
+        install(deployment.box, deployment.plan(env={"N": str(number)}))
+    kept = deployment.box.list(f"/var/lib/golive-runbook/{UNIT}/generations")
+    assert kept == ["3", "4", "5", "6", "7", "8"]
+    names = deployment.box.list(f"/var/lib/golive-runbook/{UNIT}")
+    assert len([name for name in names if name.startswith("gate-")]) == 1
