@@ -11,7 +11,7 @@ print(verdict(proofs, params.service.unproved, params.service.unit))
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,17 +20,12 @@ from runbook.engines import Engine, engine_for
 from runbook.errors import BadInput, NotHere
 from runbook.hosts.base import Host
 from runbook.install_service.apply import Applied, Step, apply, uninstall
-from runbook.install_service.facts import read_facts, read_generation, show
-from runbook.install_service.places import Places, Target
-from runbook.install_service.plan import HostFacts, Measured, Plan, make_plan, make_target
+from runbook.install_service.facts import HostFacts, read_facts
+from runbook.install_service.places import Target
+from runbook.install_service.plan import Measured, Plan, make_plan, make_target
 from runbook.install_service.proofs import Proof, to_json, verdict
-from runbook.install_service.trials import (
-    Service,
-    info_from,
-    journal,
-    prove_service,
-    spec_from,
-)
+from runbook.install_service.service import Service, info_from, journal, spec_from
+from runbook.install_service.trials import prove_service
 from runbook.launch.unit_file import parse_unit
 from runbook.params import Params
 
@@ -121,7 +116,7 @@ def plan_rollback(host: Host, unit: str, to: int | None = None) -> Plan:
             f"{unit} has no {'earlier generation' if to is None else f'generation {to}'}",
             f"a generation that has served (kept: {kept}; current: {facts.current})",
         )
-    return make_plan(read_generation(host, Places(unit), number), facts, number)
+    return make_plan(facts.generation(number), facts, number)
 
 
 def install(
@@ -182,7 +177,7 @@ def installed(host: Host, unit: str) -> Target:
         raise NotHere(
             f"{unit} is not installed by the runbook", "a service", "runbook service plan"
         )
-    return read_generation(host, Places(unit), facts.current)
+    return facts.generation(facts.current)
 
 
 @dataclass(frozen=True)
@@ -190,7 +185,6 @@ class Status:
     """What is installed and how it is; ``drift``: what somebody else changed."""
 
     unit: str
-    state: Mapping[str, str]
     facts: HostFacts
     drift: tuple[str, ...]
 
@@ -203,7 +197,7 @@ class Status:
         """For a table: what, and how it is."""
         manifest = self.facts.current_manifest
         wanted = ("ActiveState", "SubState", "UnitFileState", "MainPID", "NRestarts", "Result")
-        rows = [(name, self.state[name]) for name in wanted if self.state.get(name)]
+        rows = [(name, self.facts.state[name]) for name in wanted if self.facts.state.get(name)]
         rows.append(("generation", str(self.facts.current or "none")))
         rows += [
             (k, str(manifest[k])) for k in ("configuration", "run", "written") if k in manifest
@@ -217,12 +211,11 @@ class Status:
 def status(host: Host, unit: str) -> Status:
     """Look at a service; changes nothing. Raises ``BadInput`` for a foreign unit."""
     facts = read_facts(host, unit)
-    state = show(host, unit) if facts.why_no_systemd is None else {}
     if facts.current is None:
-        return Status(unit, state, facts, ())
-    plan = make_plan(read_generation(host, Places(unit), facts.current), facts, facts.current)
+        return Status(unit, facts, ())
+    plan = make_plan(facts.generation(facts.current), facts, facts.current)
     changed = [f"{c.path} is not as installed" for c in plan.files if not c.same]
-    return Status(unit, state, facts, (*plan.drift, *changed))
+    return Status(unit, facts, (*plan.drift, *changed))
 
 
 def logs(host: Host, unit: str, lines: int | None = 200) -> str:

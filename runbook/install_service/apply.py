@@ -10,17 +10,11 @@ from dataclasses import dataclass
 
 from runbook.errors import BadInput, HostFailed, NotHere, NotProved
 from runbook.hosts.base import Host
-from runbook.install_service.facts import (
-    generations,
-    read_facts,
-    read_generation,
-    read_manifest,
-    read_text,
-    show,
-)
+from runbook.install_service.facts import HostFacts, read_facts, show
 from runbook.install_service.lock import locked
 from runbook.install_service.places import KEPT, LOCKS, STATE, Places, Target, digest
 from runbook.install_service.plan import Plan
+from runbook.install_service.service import journal
 from runbook.launch.unit import is_managed, is_untouched
 from runbook.launch.unit_file import parse_unit
 from runbook.run import now
@@ -68,7 +62,7 @@ def apply(
         host.write(f"{places.generation(plan.generation)}/served", now() + "\n")
         host.write(places.current, f"{plan.generation}\n")
         step("current")
-        _prune(host, places, plan.generation)
+        _prune(host, plan.target.unit)
         step("prune")
         return Applied(plan.generation, changed=True, served_s=served_s)
 
@@ -159,7 +153,7 @@ def _seconds(text: str | None) -> float:
 def _brought_back(host: Host, plan: Plan, error: HostFailed) -> NotProved:
     """Undo, and say what happened in one error."""
     since = show(host, plan.target.unit, "Result,ExecMainStatus,NRestarts")
-    tail = journal_tail(host, plan.target.unit)
+    tail = journal(host, plan.target.unit, 25)
     outcome = _bring_back(host, plan)
     result = since.get("Result", "unknown")
     return NotProved(
@@ -178,15 +172,14 @@ def _bring_back(host: Host, plan: Plan) -> str:
             return "nothing was changed, so there is nothing to bring back"
         _clear(host, places)
         return "there was no earlier generation: it was stopped, disabled and removed"
-    old = read_generation(host, places, last)
-    state = show(host, plan.target.unit)
-    reached = read_text(host, places.unit_file) != old.unit_text
-    if not reached and state["ActiveState"] == "active" and state["NeedDaemonReload"] == "no":
+    old = plan.facts.generation(last)
+    found = read_facts(host, plan.target.unit)
+    if found.unit_text == old.unit_text and found.active and not found.needs_reload:
         return f"generation {last} was not touched and serves"
     host.write(places.gate(old.gate_text), old.gate_text)
     host.write(places.unit_file, old.unit_text)
     host.run("systemctl", "daemon-reload")
-    _prune(host, places, last)
+    _prune(host, plan.target.unit)
     try:
         _start(host, old, "restart")
     except HostFailed as error:
@@ -194,31 +187,19 @@ def _bring_back(host: Host, plan: Plan) -> str:
     return f"generation {last} was brought back and serves"
 
 
-def journal_tail(host: Host, unit: str, lines: int = 25) -> str:
-    """The last lines of the unit's journal on the host."""
-    host.run("journalctl", "--sync", check=False)
-    done = host.run(
-        "journalctl", "--unit", unit, "--lines", str(lines), "--no-pager", "--output", "short-iso",
-        check=False,
-    )  # fmt: skip
-    return done.out.strip()
-
-
-def _prune(host: Host, places: Places, current: int) -> None:
+def _prune(host: Host, unit: str) -> None:
     """Drop old generations, those that never served, and the gates that no kept unit names."""
-    served = [n for n in generations(host, places) if n != current]
-    keep = {str(number) for number in [*served[-KEPT:], current]}
-    for name in host.list(places.generations) or []:
-        if name not in keep:
-            host.remove(f"{places.generations}/{name}")
-    kept = {
-        path
-        for number in generations(host, places)
-        for path in dict(read_manifest(host, places, number).get("files", {}))
-    }
-    for name in host.list(places.root) or []:
-        if name.startswith("gate-") and f"{places.root}/{name}" not in kept:
-            host.remove(f"{places.root}/{name}")
+    for path in prunable(read_facts(host, unit)):
+        host.remove(path)
+
+
+def prunable(facts: HostFacts) -> list[str]:
+    """The paths that a finished apply leaves behind. Pure."""
+    served = [number for number in facts.generations if number != facts.current]
+    kept = [*served[-KEPT:], *([facts.current] if facts.current is not None else [])]
+    needed = {path for number in kept for path in facts.manifest(number).get("files", {})}
+    old = [facts.places.generation(number) for number in facts.folders if number not in kept]
+    return old + [path for path in facts.gates if path not in needed]
 
 
 def uninstall(host: Host, unit: str, keep_edits: bool = True) -> None:
@@ -227,7 +208,7 @@ def uninstall(host: Host, unit: str, keep_edits: bool = True) -> None:
     Raises ``BadInput`` for a unit that is not the runbook's, or was changed by hand.
     """
     places = Places(unit)
-    text = read_text(host, places.unit_file)
+    text = read_facts(host, unit).unit_text
     if text is not None and not is_managed(text):
         raise BadInput(f"{places.unit_file} is a unit of somebody else", "a unit of the runbook")
     if text is not None and keep_edits and not is_untouched(text):

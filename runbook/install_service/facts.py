@@ -1,16 +1,133 @@
-"""Reading a host: what is installed of a unit, and what state it is in. Changes nothing."""
+"""What is on a host of one unit: read in one go, then taken apart purely. Changes nothing."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from runbook.errors import BadInput
 from runbook.hosts.base import Host
 from runbook.install_service.places import UNITS, Places, Target
-from runbook.install_service.plan import HostFacts
 
 _ASKED = "FragmentPath,UnitFileState,ActiveState,SubState,MainPID,NRestarts,NeedDaemonReload,Result"
+
+_COLLECT = """
+import json, os, sys
+found = {}
+def take(path):
+    if os.path.isdir(path):
+        for name in os.listdir(path):
+            take(path + "/" + name)
+    elif os.path.exists(path):
+        with open(path, "rb") as file:
+            found[path] = file.read().decode("utf-8", "backslashreplace")
+for path in sys.argv[1:]:
+    take(path)
+print(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """``files``: path -> text of everything that belongs to the unit; ``state``: its properties,
+    empty where no systemd runs, and then ``why_no_systemd`` says why."""
+
+    places: Places
+    files: Mapping[str, str] = field(default_factory=dict)
+    state: Mapping[str, str] = field(default_factory=dict)
+    why_no_systemd: str | None = None
+
+    @property
+    def unit_text(self) -> str | None:
+        """The unit's file, ``None`` without one."""
+        return self.files.get(self.places.unit_file)
+
+    @property
+    def fragment(self) -> str:
+        """Where systemd has the unit from, empty when it knows none."""
+        return self.state.get("FragmentPath", "")
+
+    @property
+    def drop_ins(self) -> list[str]:
+        """Drop-ins of this very unit, wherever an administrator may have put them."""
+        folders = tuple(f"{folder}/" for folder in _drop_in_folders(self.places.unit))
+        return [path for path in self.files if path.startswith(folders) and path.endswith(".conf")]
+
+    @property
+    def gates(self) -> dict[str, str]:
+        """Path -> text of the gates."""
+        start = f"{self.places.root}/gate-"
+        return {path: text for path, text in self.files.items() if path.startswith(start)}
+
+    @property
+    def folders(self) -> list[int]:
+        """The numbers of all generations that were begun."""
+        start = self.places.generations + "/"
+        names = {p.removeprefix(start).partition("/")[0] for p in self.files if p.startswith(start)}
+        return sorted(int(name) for name in names if name.isdigit())
+
+    @property
+    def generations(self) -> list[int]:
+        """The numbers of the generations that have served, oldest first."""
+        return [n for n in self.folders if f"{self.places.generation(n)}/served" in self.files]
+
+    @property
+    def current(self) -> int | None:
+        """The generation that served last, ``None`` before any has."""
+        text = self.files.get(self.places.current, "").strip()
+        return int(text) if text.isdigit() else None
+
+    @property
+    def current_manifest(self) -> Mapping[str, Any]:
+        """The manifest of the current generation, empty without one."""
+        return {} if self.current is None else self.manifest(self.current)
+
+    @property
+    def enabled(self) -> bool:
+        """Whether it starts at boot."""
+        return self.state.get("UnitFileState") == "enabled"
+
+    @property
+    def active(self) -> bool:
+        """Whether it runs and its gate has ended."""
+        return self.state.get("ActiveState") == "active"
+
+    @property
+    def needs_reload(self) -> bool:
+        """Whether systemd knows an older file than there is."""
+        return self.state.get("NeedDaemonReload") == "yes"
+
+    def manifest(self, number: int) -> Mapping[str, Any]:
+        """The manifest of a generation, empty when there is none."""
+        try:
+            found = json.loads(
+                self.files.get(f"{self.places.generation(number)}/manifest.json", "")
+            )
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def generation(self, number: int) -> Target:
+        """A kept generation as a target. Raises ``BadInput`` when it is not whole."""
+        folder = self.places.generation(number)
+        unit_text, gate_text = self.files.get(f"{folder}/unit"), self.files.get(f"{folder}/gate.py")
+        manifest = self.manifest(number)
+        if unit_text is None or gate_text is None or not manifest:
+            kept = ", ".join(map(str, self.generations)) or "none"
+            raise BadInput(f"{self.places.unit} has no generation {number}", f"one of: {kept}")
+        return Target(self.places.unit, unit_text, gate_text, manifest)
+
+
+def read_facts(host: Host, unit: str) -> HostFacts:
+    """Everything a plan needs to know of the host."""
+    places = Places(unit)
+    reason = host.why_no_systemd()
+    state = show(host, unit) if reason is None else {}
+    paths = [places.unit_file, places.root, *_drop_in_folders(unit)]
+    out = host.run(host.python, "-I", "-S", "-c", _COLLECT, *paths).out
+    return HostFacts(places, json.loads(out), state, reason)
 
 
 def show(host: Host, unit: str, properties: str = _ASKED) -> dict[str, str]:
@@ -19,81 +136,6 @@ def show(host: Host, unit: str, properties: str = _ASKED) -> dict[str, str]:
     return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
 
 
-def read_facts(host: Host, unit: str) -> HostFacts:
-    """Everything a plan needs to know of the host."""
-    places = Places(unit)
-    reason = host.why_no_systemd()
-    state = show(host, unit) if reason is None else {}
-    names = host.list(places.root) or []
-    gates = [f"{places.root}/{name}" for name in names if name.startswith("gate-")]
-    current = _number(read_text(host, places.current))
-    return HostFacts(
-        unit_text=read_text(host, places.unit_file),
-        fragment=state.get("FragmentPath", ""),
-        drop_ins=_drop_ins(host, unit),
-        gates={path: read_text(host, path) or "" for path in gates},
-        generations=generations(host, places),
-        next_generation=max(_folders(host, places), default=0) + 1,
-        current=current,
-        current_manifest=read_manifest(host, places, current) if current is not None else {},
-        enabled=state.get("UnitFileState") == "enabled",
-        active=state.get("ActiveState") == "active",
-        needs_reload=state.get("NeedDaemonReload") == "yes",
-        why_no_systemd=reason,
-    )
-
-
-def generations(host: Host, places: Places) -> tuple[int, ...]:
-    """The numbers of the generations that have served, oldest first."""
-    folders = _folders(host, places)
-    return tuple(n for n in folders if host.exists(f"{places.generation(n)}/served"))
-
-
-def _folders(host: Host, places: Places) -> list[int]:
-    return sorted(int(n) for n in host.list(places.generations) or [] if n.isdigit())
-
-
-def read_manifest(host: Host, places: Places, number: int) -> dict[str, Any]:
-    """The manifest of a generation, empty when there is none."""
-    text = read_text(host, f"{places.generation(number)}/manifest.json")
-    try:
-        found: dict[str, Any] = json.loads(text) if text else {}
-    except ValueError:
-        return {}
-    return found
-
-
-def read_generation(host: Host, places: Places, number: int) -> Target:
-    """A kept generation as a target. Raises ``BadInput`` when it is not whole."""
-    folder = places.generation(number)
-    unit_text = read_text(host, f"{folder}/unit")
-    gate_text = read_text(host, f"{folder}/gate.py")
-    manifest = read_manifest(host, places, number)
-    if unit_text is None or gate_text is None or not manifest:
-        kept = ", ".join(map(str, generations(host, places))) or "none"
-        raise BadInput(f"{places.unit} has no generation {number}", f"one of: {kept}")
-    return Target(places.unit, unit_text, gate_text, manifest)
-
-
-def read_text(host: Host, path: str) -> str | None:
-    """A text file of the host, ``None`` when absent; bytes that are no UTF-8 are escaped."""
-    data = host.read(path)
-    return None if data is None else data.decode(errors="backslashreplace")
-
-
-def _drop_ins(host: Host, unit: str) -> dict[str, str]:
-    """Drop-ins of this very unit, wherever an administrator may have put them."""
-    found = {}
-    for folder in (
-        f"{UNITS}/{unit}.d",
-        f"{UNITS}.control/{unit}.d",
-        f"/run/systemd/system/{unit}.d",
-    ):
-        for name in host.list(folder) or []:
-            if name.endswith(".conf"):
-                found[f"{folder}/{name}"] = read_text(host, f"{folder}/{name}") or ""
-    return found
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.strip().isdigit() else None
+def _drop_in_folders(unit: str) -> list[str]:
+    folders = (UNITS, f"{UNITS}.control", "/run/systemd/system", "/run/systemd/system.control")
+    return [f"{folder}/{unit}.d" for folder in folders]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Literal
 
 from runbook.engines.base import ServerInfo
 from runbook.errors import BadInput
+from runbook.install_service.facts import HostFacts
 from runbook.install_service.meaning import meaning
 from runbook.install_service.places import Places, Target, digest
 from runbook.launch.spec import LaunchSpec
@@ -33,27 +34,6 @@ class Measured:
     load_s: tuple[float, ...] = ()
     info: ServerInfo | None = None
     launch: str = "not measured"
-
-
-@dataclass(frozen=True)
-class HostFacts:
-    """What was read on the host. ``None`` and empty mean "not there".
-
-    ``generations``: those that have served; ``next_generation``: a number not used yet.
-    """
-
-    unit_text: str | None = None
-    fragment: str = ""
-    drop_ins: Mapping[str, str] = field(default_factory=dict)
-    gates: Mapping[str, str] = field(default_factory=dict)
-    generations: tuple[int, ...] = ()
-    next_generation: int = 1
-    current: int | None = None
-    current_manifest: Mapping[str, Any] = field(default_factory=dict)
-    enabled: bool = False
-    active: bool = False
-    needs_reload: bool = False
-    why_no_systemd: str | None = None
 
 
 @dataclass(frozen=True)
@@ -213,7 +193,7 @@ def make_plan(target: Target, facts: HostFacts, generation: int | None = None) -
     if generation is None:
         recorded = facts.current_manifest.get("files") == dict(target.manifest["files"])
         is_new = not (recorded and facts.current is not None)
-        generation = facts.next_generation if is_new else facts.current
+        generation = max(facts.folders, default=0) + 1 if is_new else facts.current
         assert generation is not None
     changed = any(not change.same for change in files)
     return Plan(

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from conftest import UNIT, Deployment, Folder, make_params
+from standin_service import UNIT, Deployment, Folder, make_params
 
 from runbook.errors import BadInput, NotProved, RunBusy
 from runbook.install_service import (
@@ -197,12 +197,3 @@ def test_a_stopped_service_is_started_and_an_unchanged_one_is_not_rewritten(depl
     assert not plan.is_new
     assert install(deployment.box, plan).generation == 1
     assert status(deployment.box, UNIT).ok
-
-
-def test_old_generations_and_gates_are_pruned(deployment: Deployment):
-    for number in range(8):
-        install(deployment.box, deployment.plan(env={"N": str(number)}))
-    kept = deployment.box.list(f"/var/lib/golive-runbook/{UNIT}/generations")
-    assert kept == ["3", "4", "5", "6", "7", "8"]
-    names = deployment.box.list(f"/var/lib/golive-runbook/{UNIT}")
-    assert len([name for name in names if name.startswith("gate-")]) == 1

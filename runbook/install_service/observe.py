@@ -1,0 +1,139 @@
+"""The proofs that look at a running service and ask it, without disturbing it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from runbook import probe
+from runbook.engines.ladder import Endpoint, first_model
+from runbook.hosts.base import Host
+from runbook.install_service import proofs as compare
+from runbook.install_service.facts import read_facts, show
+from runbook.install_service.places import digest
+from runbook.install_service.proofs import Proof, judge
+from runbook.install_service.service import Service, info_from
+from runbook.launch.lint import lint
+from runbook.load import LoadPlan, Prompt, run_load
+
+
+def prove_unit(service: Service) -> Proof:
+    """The unit's text, linted by our rules and by systemd's."""
+    checks = lint(service.target.unit_text, service.host, service.unit)
+    faults = [f"{check.name}: {check.found}" for check in checks if check.status == "fail"]
+    said = [f"{c.name.removeprefix('unit: ')} {c.status}" for c in checks if c.status != "pass"]
+    return judge("unit", faults, f"{len(checks)} rules hold" + "".join(f", {s}" for s in said))
+
+
+def prove_state(service: Service) -> Iterator[Proof]:
+    """Enabled, active, and the files as they were installed."""
+    facts = read_facts(service.host, service.unit)
+    state = show(service.host, service.unit)
+    said = state.get("UnitFileState", "unknown")
+    yield judge("enabled", [] if facts.enabled else [f"it is {said}"], "starts at boot")
+    active = f"{state.get('ActiveState')} ({state.get('SubState')})"
+    yield judge("active", [] if facts.active else [f"it is {active}"], active)
+    places = service.target.places
+    wanted = {places.unit_file: digest(service.target.unit_text)}
+    wanted[places.gate(service.target.gate_text)] = digest(service.target.gate_text)
+    texts = {places.unit_file: facts.unit_text or "", **facts.gates}
+    faults = [
+        f"{path} is not as installed"
+        for path, hashed in wanted.items()
+        if digest(texts.get(path, "")) != hashed
+    ]
+    faults += [f"the drop-in {path} changes it" for path in facts.drop_ins]
+    faults += ["systemd has not read its files again"] if facts.needs_reload else []
+    yield judge("files", faults, f"{len(wanted)} files as installed, no drop-ins")
+
+
+def prove_process(service: Service) -> Iterator[Proof]:
+    """The process itself, as the kernel of the host shows it."""
+    host, spec = service.host, service.spec
+    state = show(host, service.unit, "MainPID,ControlGroup")
+    port, cgroup = service.params.server.port, state["ControlGroup"]
+    seen = _look(host, state["MainPID"], port, service.target.places.unit_file)
+    yield compare.prove_listener(seen["listeners"], cgroup, seen["written"], port)
+    process = seen["process"]
+    if process is None:
+        names = ("arguments", "environment", "working directory", "interpreter", "user", "limits")
+        yield from (Proof(name, "refuted", "no process runs") for name in names)
+        return
+    yield compare.prove_arguments(spec, process["argv"])
+    yield compare.prove_environment(spec, process["environ"])
+    yield compare.prove_equal("working directory", _resolved(host, spec.cwd), process["cwd"])
+    yield compare.prove_equal("interpreter", _resolved(host, spec.interpreter), process["exe"])
+    uid = host.run("id", "-u", spec.user or "root", check=False).out.strip()
+    yield compare.prove_equal("user", f"uid {uid}", f"uid {process['uid']}")
+    yield compare.prove_limits(spec, process["limits"])
+
+
+def _look(host: Host, pid: str, port: int, file: str) -> dict[str, Any]:
+    script = probe.source("look").encode()
+    done = host.run(host.python, "-I", "-S", "-", pid, str(port), file, stdin=script)
+    seen: dict[str, Any] = json.loads(done.out)
+    return seen
+
+
+def _resolved(host: Host, path: str) -> str:
+    return host.run("readlink", "--canonicalize", "--", path).out.removesuffix("\n")
+
+
+def _endpoint(service: Service) -> Endpoint:
+    key = service.params.server.api_key
+    return Endpoint(service.url, key.file if key else None)
+
+
+def prove_models(service: Service) -> Proof:
+    """The server offers the model that was measured."""
+    served = first_model(_endpoint(service).get_json("/v1/models"))
+    info = info_from(service.target.manifest.get("info"))
+    if info is None:
+        return judge("model list", [] if served else ["it is empty"], f"serves {served}")
+    return compare.prove_equal("model list", info.model_id, served)
+
+
+def prove_info(service: Service) -> Proof:
+    """What the server says of itself is what it said when it was measured."""
+    wanted = info_from(service.target.manifest.get("info"))
+    return compare.prove_info(wanted, service.engine.info(service.url))
+
+
+_BURST_PROMPTS = tuple(
+    Prompt(f"burst-{n}", "burst", ({"role": "user", "content": text},))
+    for n, text in enumerate(
+        (
+            "Count from one to twenty.",
+            "Name the days of the week.",
+            "Write a Python function that adds two numbers.",
+            "Say in one sentence what a load balancer does.",
+        )
+    )
+)
+_BURST_TOKENS = 16
+
+
+def prove_burst(service: Service) -> Proof:
+    """``service.burst`` short completions, as many at once as were measured at most."""
+    params = service.params
+    model = first_model(_endpoint(service).get_json("/v1/models")) or ""
+    key = params.server.api_key
+    plan = LoadPlan(
+        url=service.url,
+        model=model,
+        prompts=_BURST_PROMPTS,
+        requests=params.service.burst,
+        concurrency=min(max(params.benchmark.concurrencies), params.service.burst),
+        output_tokens=_BURST_TOKENS,
+        request_timeout_s=params.server.timeouts.request_s,
+        api_key_file=key.file if key else None,
+    )
+    result = run_load(plan)
+    failed = [record for record in result.records if not record.ok]
+    faults = [f"{len(failed)} of {plan.requests} failed: {failed[0].error}"] if failed else []
+    missing = plan.requests - len(result.records)
+    faults += [f"{missing} of {plan.requests} were never answered"] if missing else []
+    took_s = result.ended_s - result.started_s
+    evidence = f"{plan.requests} streamed completions, {plan.concurrency} at once, {took_s:.1f} s"
+    return judge("burst", faults, evidence)

@@ -1,0 +1,221 @@
+"""Plans are pure: from facts as they would be read to what would be done."""
+
+import dataclasses
+import json
+
+import pytest
+from standin_service import UNIT, make_measured, make_params
+
+from runbook.errors import BadInput
+from runbook.install_service.apply import prunable
+from runbook.install_service.facts import HostFacts
+from runbook.install_service.meaning import meaning
+from runbook.install_service.places import Places
+from runbook.install_service.plan import local_url, make_plan, make_target, start_timeout
+from runbook.launch.unit_file import parse_unit
+
+PLACES = Places(UNIT)
+RUNNING = {
+    "FragmentPath": PLACES.unit_file,
+    "UnitFileState": "enabled",
+    "ActiveState": "active",
+    "NeedDaemonReload": "no",
+}
+
+
+def target(*arguments, **service):
+    params = make_params(18080, **service)
+    return make_target(
+        params,
+        "baseline",
+        make_measured(18080, *arguments),
+        "# a gate\n",
+        "/usr/bin/python3",
+        "run",
+    )
+
+
+def installed(what, number=1, **state):
+    folder = PLACES.generation(number)
+    files = {
+        PLACES.unit_file: what.unit_text,
+        PLACES.gate(what.gate_text): what.gate_text,
+        PLACES.current: f"{number}\n",
+        f"{folder}/unit": what.unit_text,
+        f"{folder}/gate.py": what.gate_text,
+        f"{folder}/manifest.json": json.dumps(dict(what.manifest)),
+        f"{folder}/served": "now\n",
+    }
+    return HostFacts(PLACES, files, {**RUNNING, **state})
+
+
+def with_files(facts, **more):
+    return dataclasses.replace(facts, files={**facts.files, **more.pop("files", {})}, **more)
+
+
+def test_an_empty_host_gets_everything():
+    plan = make_plan(target(), HostFacts(PLACES))
+    assert [change.path for change in plan.files if not change.same] == [
+        PLACES.gate("# a gate\n"),
+        PLACES.unit_file,
+    ]
+    assert plan.actions == ("daemon-reload", "enable", "start")
+    assert (plan.generation, plan.is_new) == (1, True)
+    assert "a new unit" in plan.meaning
+    assert "--- /dev/null" in plan.diff
+
+
+def test_a_host_as_planned_gets_nothing():
+    plan = make_plan(target(), installed(target()))
+    assert plan.unchanged
+    assert plan.describe() == f"{UNIT}: nothing to do, it is as planned"
+
+
+@pytest.mark.parametrize(
+    ("state", "actions"),
+    [
+        ({"UnitFileState": "disabled"}, ("enable",)),
+        ({"ActiveState": "inactive"}, ("start",)),
+        ({"ActiveState": "failed"}, ("start",)),
+        ({"NeedDaemonReload": "yes"}, ("daemon-reload", "restart")),
+    ],
+)
+def test_only_what_is_missing_is_done(state, actions):
+    plan = make_plan(target(), installed(target(), **state))
+    assert plan.actions == actions
+    assert not plan.is_new
+    assert not plan.unchanged
+
+
+def test_an_apply_that_was_cut_before_its_end_is_finished_as_a_new_generation():
+    facts = installed(target("--old"))
+    new = target("--new")
+    facts = with_files(facts, files={PLACES.unit_file: new.unit_text})
+    plan = make_plan(new, facts)
+    assert plan.is_new
+    assert not plan.unchanged
+    assert plan.generation == 2
+
+
+def test_a_new_number_is_never_one_that_was_begun():
+    facts = with_files(installed(target("--old")), files={f"{PLACES.generation(4)}/unit": "half"})
+    assert facts.generations == [1]
+    assert make_plan(target(), facts).generation == 5
+
+
+def test_foreign_units_are_refused_and_edits_are_drift():
+    with pytest.raises(BadInput, match="somebody else"):
+        make_plan(target(), HostFacts(PLACES, {PLACES.unit_file: "[Service]\n"}))
+    with pytest.raises(BadInput, match="/usr/lib/systemd"):
+        make_plan(target(), HostFacts(PLACES, {}, {"FragmentPath": "/usr/lib/systemd/system/x"}))
+    drop_in = f"{PLACES.unit_file}.d/x.conf"
+    gate = PLACES.gate("# a gate\n")
+    edits = {PLACES.unit_file: target().unit_text + "#\n", drop_in: "", gate: "# other\n"}
+    plan = make_plan(target(), with_files(installed(target()), files=edits))
+    assert len(plan.drift) == 3
+    assert not plan.unchanged
+
+
+@pytest.mark.parametrize(
+    ("service", "loads", "seconds", "word"),
+    [
+        ({}, (100.0, 240.0), 720, "3 times the slowest of 2 measured loads (240.0 s)"),
+        ({}, (0.5,), 30, "at least 30 s"),
+        ({}, (), 20, "nothing measured"),
+        ({"start_timeout_s": 77.0}, (100.0,), 77, "service.start_timeout_s"),
+    ],
+)
+def test_the_time_for_a_start_comes_from_the_measured_load_and_says_so(
+    service, loads, seconds, word
+):
+    found, origin = start_timeout(make_params(1, **service), loads)
+    assert found == seconds
+    assert word in origin
+
+
+def test_the_gate_gives_up_before_systemd_does():
+    unit = parse_unit(target(start_timeout_s=50.0).unit_text)
+    gate = unit.command("ExecStartPost")
+    assert gate[gate.index("--deadline") + 1] == "50"
+    assert unit.value("Service", "TimeoutStartSec") == "55s"
+    assert gate[gate.index("--model") + 1] == "standin"
+    assert "/usr/bin/python3 -I -S" in " ".join(gate)
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("0.0.0.0", "http://127.0.0.1:18080"),
+        ("::", "http://[::1]:18080"),
+        ("10.0.0.1", "http://10.0.0.1:18080"),
+    ],
+)
+def test_the_server_is_asked_where_it_listens(address, url):
+    params = make_params(18080)
+    server = params.server.model_copy(update={"address": address})
+    assert local_url(params.model_copy(update={"server": server})) == url
+
+
+def test_model_paths_are_mounts_that_must_be_there():
+    unit = parse_unit(target("--model", "/models/a b", "--x=/no", "/tail ").unit_text)
+    mounts = unit.values("Unit", "RequiresMountsFor")
+    assert '"/models/a b"' in mounts
+    assert not [mount for mount in mounts if "no" in mount or "tail" in mount]
+
+
+def test_a_gpu_host_gets_its_device_nodes_before_the_start():
+    params = make_params(18080)
+    params = params.model_copy(update={"stack": params.stack.model_copy(update={"gpus": 8})})
+    made = make_target(params, "baseline", make_measured(1), "# g\n", "/usr/bin/python3", "run")
+    assert "nvidia-modprobe" in made.unit_text
+    assert "nvidia-modprobe" not in target().unit_text
+
+
+def test_the_meaning_of_a_difference_is_said_by_option_variable_and_setting():
+    before = (
+        "[Service]\nExecStart=/p -m x --steps 3 --flag --n -1\nEnvironment=A=1 B=2\nRestart=no\n"
+    )
+    after = (
+        "[Service]\nExecStart=/p -m x --steps 1 --n -1 --tree=4\nEnvironment=A=2 C=3\nUser=llm\n"
+    )
+    assert meaning(before, after) == [
+        "argument --steps: '3' -> '1'",
+        "argument --flag: removed (was '')",
+        "argument --tree: added, '4'",
+        "variable A: '1' -> '2'",
+        "variable B: removed (was '2')",
+        "variable C: added, '3'",
+        "setting Restart: removed (was 'no')",
+        "setting User: added, 'llm'",
+    ]
+    assert meaning(before, before) == []
+    assert meaning(None, after) == ["a new unit"]
+    assert meaning(before, None) == ["the unit is removed"]
+
+
+def test_old_generations_those_that_never_served_and_their_gates_are_pruned():
+    files = {}
+    for number in range(1, 10):
+        folder = PLACES.generation(number)
+        gate = f"{PLACES.root}/gate-{number}.py"
+        files[gate] = "#"
+        files[f"{folder}/manifest.json"] = json.dumps({"files": {gate: "hash"}})
+        if number != 7:
+            files[f"{folder}/served"] = ""
+    files[PLACES.current] = "2\n"
+    assert prunable(HostFacts(PLACES, files)) == [
+        PLACES.generation(1),
+        PLACES.generation(3),
+        PLACES.generation(7),
+        f"{PLACES.root}/gate-1.py",
+        f"{PLACES.root}/gate-3.py",
+        f"{PLACES.root}/gate-7.py",
+    ]
+
+
+def test_damaged_state_reads_as_absent():
+    facts = HostFacts(PLACES, {PLACES.current: "x", f"{PLACES.generation(1)}/manifest.json": "{"})
+    assert facts.current is None
+    assert facts.manifest(1) == {}
+    with pytest.raises(BadInput, match="no generation 1"):
+        facts.generation(1)

@@ -1,0 +1,92 @@
+"""The comparisons behind the proofs: unknown is never equal, clipped is never proved."""
+
+import dataclasses
+
+import pytest
+
+from runbook.engines.base import ServerInfo
+from runbook.install_service.proofs import (
+    Proof,
+    prove_arguments,
+    prove_environment,
+    prove_equal,
+    prove_info,
+    prove_limits,
+    prove_listener,
+    verdict,
+)
+from runbook.launch.spec import LaunchSpec
+
+SPEC = LaunchSpec(("/p", "-x", "1"), {"A": "1"}, "/", nofile=4096, memlock=None)
+INFO = ServerInfo("m", "EAGLE3", 8, {"topk": 1})
+
+
+def test_arguments_differ_by_place():
+    assert prove_arguments(SPEC, ["/p", "-x", "1"]).status == "proved"
+    proof = prove_arguments(SPEC, ["/p", "-x", "2", "-y"])
+    assert proof.status == "refuted"
+    assert "argument 2: measured '1', serves with '2'" in proof.evidence
+    assert "argument 3: measured nothing, serves with '-y'" in proof.evidence
+
+
+def test_what_a_process_hides_is_unknown():
+    for proof in (
+        prove_arguments(SPEC, None),
+        prove_environment(SPEC, None),
+        prove_limits(SPEC, None),
+        prove_equal("cwd", "/", None),
+        prove_info(None, INFO),
+    ):
+        assert proof.status == "not provable here"
+
+
+def test_the_environment_is_equal_apart_from_what_the_manager_sets():
+    assert prove_environment(SPEC, ["A=1", "INVOCATION_ID=x", "LANG=C"]).status == "proved"
+    assert "HOME was not measured" in prove_environment(SPEC, ["A=1", "HOME=/"]).evidence
+    assert "A is missing" in prove_environment(SPEC, []).evidence
+    assert "A is '1=2', measured '1'" in prove_environment(SPEC, ["A=1=2"]).evidence
+    spec = dataclasses.replace(SPEC, env={"LANG": "C"})
+    assert prove_environment(spec, ["LANG=de"]).status == "refuted"
+
+
+@pytest.mark.parametrize(
+    ("files", "memory", "status"),
+    [
+        ("4096", "unlimited", "proved"),
+        ("1024", "unlimited", "not provable here"),
+        ("4096", "8388608", "not provable here"),
+        ("8192", "unlimited", "refuted"),
+        ("8192", "65536", "refuted"),
+    ],
+)
+def test_a_limit_that_the_host_clips_is_not_provable_and_a_wider_one_refuted(files, memory, status):
+    limits = {"Max open files": files, "Max locked memory": memory}
+    assert prove_limits(SPEC, limits).status == status
+
+
+def test_the_listener_is_of_the_unit_and_younger_than_its_file():
+    ours = {"pid": 7, "cgroup": "/system.slice/x.service", "started": 100.0}
+    assert prove_listener([ours], ours["cgroup"], 50.0, 80).status == "proved"
+    assert "older than" in prove_listener([ours], ours["cgroup"], 200.0, 80).evidence
+    other = {**ours, "cgroup": "/user.slice"}
+    assert "/user.slice" in prove_listener([other], ours["cgroup"], 50.0, 80).evidence
+    assert "nobody listens" in prove_listener([], ours["cgroup"], 50.0, 80).evidence
+
+
+def test_server_info_differs_by_field():
+    assert prove_info(INFO, INFO).status == "proved"
+    other = dataclasses.replace(INFO, settings={"topk": 4, "steps": 3})
+    proof = prove_info(INFO, other)
+    assert "settings.topk is 4, measured 1" in proof.evidence
+    assert "settings.steps is 3, measured None" in proof.evidence
+
+
+def test_the_verdict_counts_and_lets_the_parameters_decide_on_the_unprovable():
+    good, bad = Proof("a", "proved", ""), Proof("b", "refuted", "")
+    unknown = Proof("c", "not provable here", "")
+    assert verdict([good], "fail", "x").ok
+    assert not verdict([good, bad], "warn", "x").ok
+    assert not verdict([good, unknown], "fail", "x").ok
+    said = verdict([good, unknown], "warn", "x")
+    assert said.ok
+    assert said.text == "x: 1 of 2 proved, not provable here: c"
