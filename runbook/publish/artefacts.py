@@ -71,6 +71,11 @@ class Artefacts:
         """launches.json: per configuration its spec, load times and what the server said."""
         return dict(self.run.read_json("launches.json") or {})
 
+    @cached_property
+    def notes(self) -> list[str]:
+        """Remarks of the benchmark on itself."""
+        return list((self.run.read_json("measured.json") or {}).get("notes", []))
+
     def spec(self, config: str) -> LaunchSpec | None:
         """The launch of a configuration as measured; ``None`` where it was not started."""
         found = self.launches.get(config, {}).get("spec")

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -99,15 +99,19 @@ def keep_edited(path: Path) -> Path | None:
     before = path.read_bytes()
     if not is_edited(before.decode(errors="replace")):
         return None
-    number = 1
-    while (kept := path.with_name(f"{path.name}.orig-{number}")).exists():
-        if kept.read_bytes() == before:
-            break
-        number += 1
+    kept = path.with_name(free_name(path.name, {one.name for one in path.parent.iterdir()}))
     atomic.write(kept, before, path.stat().st_mode & 0o777)
     said = f"{path} was edited by hand, or is not ours: kept as {kept.name}"
     warnings.warn(RunbookWarning(said), stacklevel=3)
     return kept
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """The first of ``<name>.orig-1``, ``-2``, ... that is not taken."""
+    number = 1
+    while f"{name}.orig-{number}" in taken:
+        number += 1
+    return f"{name}.orig-{number}"
 
 
 # --- putting the notebook of the document together -------------------------------------------
@@ -135,9 +139,12 @@ def _head(found: Artefacts) -> str:
 def _without_cell(found: Artefacts, section: Section) -> str:
     if section.key == "verdict":
         return "\n".join(f"{number}. {line}" for number, line in enumerate(verdict_lines(found), 1))
-    if section.key in _FROM_ARTEFACTS:
-        return str(_FROM_ARTEFACTS[section.key](found.path))
-    return not_reached(found, section)
+    step = section.step
+    make = _FROM_ARTEFACTS.get(section.key)
+    if make is not None and (step is None or found.steps[step].status == "completed"):
+        return str(make(found.path))
+    assert step is not None
+    return not_reached(found, found.steps[step])
 
 
 def _recorded_cells(found: Artefacts) -> dict[str, list[NotebookNode]]:

@@ -11,8 +11,18 @@ from runbook.cells import Cell
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Params
 from runbook.publish.artefacts import Artefacts
-from runbook.publish.state import percent
-from runbook.publish.tables import UNKNOWN, Code, Markdown, code, escape, fence, number, table
+from runbook.publish.tables import (
+    UNKNOWN,
+    Code,
+    Markdown,
+    code,
+    escape,
+    fence,
+    joined,
+    number,
+    table,
+    titled_list,
+)
 
 
 def todo_table(run_path: Path) -> Markdown:
@@ -34,7 +44,7 @@ def stack_table(run_path: Path) -> Markdown:
     stack = Artefacts.of(run_path).stack
     checks, facts = stack.get("checks", []), stack.get("facts", {})
     rows = facts.items() if isinstance(facts, Mapping) else ((f["name"], f["value"]) for f in facts)
-    return _joined(
+    return joined(
         checks_table(checks),
         "### Facts",
         table(
@@ -82,7 +92,7 @@ def benchmark_table(run_path: Path) -> Markdown:
             row["accepted (tok/step)"] = "-"
     names = list(rows[0]) if rows else []
     columns = [name for name in names if name != "context (tokens)" or len(contexts) > 1]
-    return _joined(
+    return joined(
         table(
             rows,
             columns,
@@ -91,7 +101,23 @@ def benchmark_table(run_path: Path) -> Markdown:
             empty="No cell was measured.",
         ),
         _left_out([cell for cell in found.cells if not cell.usable]),
+        titled_list("Notes", found.notes),
+        _said_by_servers(found),
     )
+
+
+def _said_by_servers(found: Artefacts) -> str:
+    """Checks on the servers themselves that did not pass."""
+    open_checks = [
+        {"configuration": name, **check}
+        for name, launch in found.launches.items()
+        for check in launch.get("checks", [])
+        if check["status"] != "pass"
+    ]
+    if not open_checks:
+        return ""
+    columns = ("configuration", "name", "status", "found", "wanted")
+    return f"Checks of the servers that did not pass:\n\n{table(open_checks, columns)}"
 
 
 _DECIMALS = {
@@ -141,86 +167,6 @@ def _left_out(cells: Sequence[Cell]) -> str:
     return "\n".join(["Not usable, and left out of all figures:", "", *lines])
 
 
-def decision_table(run_path: Path) -> Markdown:
-    """The decision: gains with intervals, single points, what it costs and what would flip it."""
-    found = Artefacts.of(run_path)
-    decision = found.decision
-    if decision is None:
-        return Markdown("*Nothing was decided.*")
-    head = f"**{escape(str(decision['choice'] or 'No choice'))}**"
-    head += f" ({str(decision['status']).replace('_', ' ')}): {escape(decision['reason'])}"
-    return _joined(
-        head,
-        _override(found.run.params),
-        table((_effect_row(effect) for effect in decision["effects"]), right=["gain", "95 %"]),
-        _weights(decision),
-        table((_point_row(point) for point in decision["points"]), right=["gain", "95 %"]),
-        _list("What it costs", decision["costs"]),
-        _list("What would flip it", map(_flip, decision["flips"])),
-        _list("Notes", [*decision["advice"], *decision["notes"]]),
-    )
-
-
-def _override(params: Params) -> str:
-    override = params.choose.override
-    if override is None:
-        return ""
-    what = f"**Overridden** by {escape(override.by)}: {escape(override.choose)} is served."
-    return f"{what} Reason: {escape(override.reason)}"
-
-
-def _effect_row(effect: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "configuration": effect["config"],
-        "gain": UNKNOWN if effect["ratio"] is None else percent(effect["ratio"]),
-        "95 %": _span(effect),
-        "blocks": effect["blocks"],
-        "against the baseline": effect["word"],
-        "excluded": effect["excluded"] or "-",
-    }
-
-
-def _point_row(effect: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "configuration": effect["config"],
-        "at": point_label(effect["point"]),
-        "gain": UNKNOWN if effect["ratio"] is None else percent(effect["ratio"]),
-        "95 %": _span(effect),
-        "p (Holm)": "-" if effect["p"] is None else f"{effect['p']:.3g}",
-        "against the baseline": effect["word"],
-    }
-
-
-def _span(effect: Mapping[str, Any]) -> str:
-    if effect["low"] is None or effect["high"] is None:
-        return "no interval"
-    return f"{percent(effect['low'])} to {percent(effect['high'])}"
-
-
-def _weights(decision: Mapping[str, Any]) -> str:
-    shares = ", ".join(
-        f"{point_label(weight['point'])} {100 * weight['share']:.3g} %"
-        for weight in decision["weights"]
-    )
-    margin = f"{100 * decision['margin']:g} %"
-    return f"Declared mix (share of time): {shares}. Margin: {margin}. Single points:"
-
-
-def point_label(point: Mapping[str, Any]) -> str:
-    """``C=8``, or ``C=8 at 65536 tokens``."""
-    context = point.get("context_tokens")
-    return f"C={point['concurrency']}" + ("" if context is None else f" at {context} tokens")
-
-
-def _flip(flip: Mapping[str, Any]) -> str:
-    then = flip["choice"] or str(flip["status"]).replace("_", " ")
-    if flip["kind"] == "mix":
-        ends = f"from {point_label(flip['source'])} to {point_label(flip['target'])}"
-        return f"{100 * flip['amount']:.1f} % of the time moved {ends}: {then}"
-    where = point_label(flip["target"]) if flip["target"] else "every point"
-    return f"{flip['config']} {percent(1 + flip['amount'])} at {where}: {then}"
-
-
 def launch_section(run_path: Path, config: str | None = None) -> Markdown:
     """The launch of a configuration (default: the one to serve): command to paste, environment."""
     found = Artefacts.of(run_path)
@@ -230,7 +176,7 @@ def launch_section(run_path: Path, config: str | None = None) -> Markdown:
         return Markdown(f"*{escape(name)} was not started in this run: no launch is recorded.*")
     launch = found.launches[name]
     loads = ", ".join(f"{seconds:.1f}" for seconds in launch.get("load_s", [])) or UNKNOWN
-    return _joined(
+    return joined(
         f"Configuration **{escape(name)}**, started as {escape(str(launch.get('launch', UNKNOWN)))}"
         f"; seconds from start to the first completion: {loads}.",
         fence(spec.shell_command(), "sh"),
@@ -261,11 +207,6 @@ def _names(params: Params) -> set[str]:
     return {one.name for one in params.configurations}
 
 
-def _list(title: str, items: Iterable[Any]) -> str:
-    lines = [f"- {escape(str(item))}" for item in items]
-    return "\n".join([f"{title}:", "", *lines]) if lines else ""
-
-
 def _plain(value: Any) -> Any:
     """A fact as one cell: mappings and lists written out."""
     if isinstance(value, Mapping):
@@ -273,7 +214,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return ", ".join(str(_plain(item)) for item in value) or "none"
     return UNKNOWN if value is None else value
-
-
-def _joined(*parts: object) -> Markdown:
-    return Markdown("\n\n".join(str(part) for part in parts if str(part)))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_TAG = re.compile(r"<(?=[A-Za-z/!?])(?!https?://[^\s<>]*>)")
+_TAG = re.compile(r"\\[\s\S]|<(?=[A-Za-z/!?])(?!https?://[^\s<>]*>)")
 _TICKS = re.compile(r"\\?(`+)")
 
 
@@ -31,7 +31,7 @@ def squeeze(text: str) -> str:
         blank_before = not out or out.endswith("\n\n")
         lines = re.sub(r"\A(?:[ \t]*\n)+", "" if blank_before else "\n", lines)
         out += re.sub(r"\n(?:[ \t]*\n)+", "\n\n", lines)
-    return out.rstrip("\n") + "\n"
+    return out.rstrip() + "\n"
 
 
 def _parts(text: str) -> Iterator[tuple[bool, str]]:
@@ -65,8 +65,9 @@ def _drop_in_paragraph(text: str) -> str:
     for line in text.splitlines(keepends=True):
         safe |= {start + at for at in _spans(line)}
         start += len(line)
+    code &= safe
     return _TAG.sub(
-        lambda match: "<" if match.start() in code and match.start() in safe else "&lt;", text
+        lambda match: "&lt;" if match[0] == "<" and match.start() not in code else match[0], text
     )
 
 

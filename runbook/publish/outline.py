@@ -7,15 +7,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Section:
-    """One section. Cells name it in their metadata: ``{"record": key}``."""
+    """One section. Cells name it in their metadata: ``{"record": key}``.
+
+    ``step``: the step of the to-do list that brings it about; ``None``: it has content always.
+    """
 
     key: str
     title: str
-    step: str
+    step: str | None = None
 
 
 OUTLINE = (
-    Section("verdict", "Verdict", "publish"),
+    Section("verdict", "Verdict"),
     Section("decision", "Decision", "choose"),
     Section("benchmark", "Benchmark", "benchmark"),
     Section("launch", "Launch", "benchmark"),
@@ -23,9 +26,9 @@ OUTLINE = (
     Section("service", "Service", "install_service"),
     Section("proofs", "Proofs", "install_service"),
     Section("operations", "Operations", "install_service"),
-    Section("assumptions", "The four assumptions", "verify_stack"),
-    Section("limits", "What was not tested", "verify_stack"),
-    Section("repeat", "Repeat", "verify_stack"),
-    Section("provenance", "How this document was made", "verify_stack"),
+    Section("assumptions", "The four assumptions"),
+    Section("limits", "What was not tested"),
+    Section("repeat", "Repeat"),
+    Section("provenance", "How this document was made"),
 )
 KEYS = tuple(section.key for section in OUTLINE)

@@ -51,9 +51,14 @@ def ratio(run_path: Path, save_to: Path | None = None) -> Figure:
 
 
 def latency(run_path: Path, save_to: Path | None = None) -> Figure:
-    """Distributions of TTFT and TPOT over the requests that came whole."""
+    """Distributions of TTFT and TPOT over the whole answers of usable cells."""
     found = Artefacts.of(run_path)
-    rows = [_with_times(row) for row in found.requests() if not row.get("error_kind")]
+    usable = {(one.config, one.life, one.concurrency) for one in found.cells if one.usable}
+    rows = [
+        _with_times(row)
+        for row in found.requests()
+        if (row["config"], row["life"], row["concurrency"]) in usable and not row["error_kind"]
+    ]
     return figures.latency(rows, found.names).save(save_to or run_path)
 
 
@@ -66,7 +71,5 @@ def _of_cells(
 
 def _with_times(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of requests.jsonl with ``ttft_ms`` and ``tpot_ms``."""
-    if "ttft_ms" in row and "tpot_ms" in row:
-        return dict(row)
     record = Record(**{one.name: row[one.name] for one in fields(Record) if one.name in row})
     return {**row, "ttft_ms": record.ttft_ms, "tpot_ms": record.tpot_ms}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from runbook.publish.decision import decision_table
 from runbook.publish.findings import (
     benchmark_table,
     checks_table,
-    decision_table,
     environment_table,
     launch_section,
     stack_table,

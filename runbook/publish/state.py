@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from runbook.publish.artefacts import Artefacts
-from runbook.publish.outline import Section
 from runbook.publish.tables import escape, number
 from runbook.run import Step
 
@@ -28,9 +27,9 @@ def headline(found: Artefacts) -> str:
     return "Complete: measured, chosen and installed"
 
 
-def not_reached(found: Artefacts, section: Section) -> str:
-    """Why a section has no content."""
-    step, stopped = found.steps[section.step], _stopped(found)
+def not_reached(found: Artefacts, step: Step) -> str:
+    """Why the section that ``step`` brings about has no content."""
+    stopped = _stopped(found)
     if step.status in ("failed", "interrupted"):
         return f"Not reached: {step.name} {step.status}: {escape(_reason(step))}"
     if step.status == "skipped":

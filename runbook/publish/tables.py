@@ -176,3 +176,14 @@ def _is_numeric(values: Iterable[Any]) -> bool:
 
 def _line(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |"
+
+
+def titled_list(title: str, items: Iterable[object]) -> str:
+    """A list of untrusted texts under a line of title; nothing when there is no item."""
+    lines = [f"- {escape(str(item))}" for item in items]
+    return "\n".join([f"{title}:", "", *lines]) if lines else ""
+
+
+def joined(*parts: object) -> Markdown:
+    """The parts that are not empty, a blank line between them."""
+    return Markdown("\n\n".join(str(part) for part in parts if str(part)))

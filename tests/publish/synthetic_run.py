@@ -9,9 +9,14 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from runbook import cells, params, strict_yaml
+from runbook.benchmark.book import Launch
 from runbook.cells import Cell
 from runbook.checks import Check
+from runbook.choose import decide
+from runbook.engines.base import ServerInfo
 from runbook.launch.spec import LaunchSpec
+from runbook.load.records import Record
+from runbook.params import Params
 from runbook.run import STAGES, STEPS, Run
 
 PARAMETERS = """
@@ -25,6 +30,7 @@ configurations:
 benchmark: {concurrencies: [1, 8]}
 choose:
   mix: [{concurrency: 1, share: 0.7}, {concurrency: 8, share: 0.3}]
+  prefer: [ngram-lean]
   expected: ngram-lean
 service: {unit: llm-rehearsal.service}
 record: {document: /root/production_v2.md, plan: /root/eagle-fast-verify.md}
@@ -37,7 +43,7 @@ SPEED = {
     ("ngram-lean", 1): 22.6,
     ("ngram-lean", 8): 29.6,
 }
-WOBBLE = {1: 0.99, 2: 1.0, 3: 1.01}
+WOBBLE = (0.99, 1.0, 1.01, 1.004)
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 EVIL = "<script>alert(1)</script> | `x` \x1b[31mred\x1b[0m"
 
@@ -62,13 +68,13 @@ CELLS = {
 
 
 def measured_cells() -> list[Cell]:
+    """Four blocks; one cell of ngram-wide is void."""
     found, life = [], 0
-    for block in WOBBLE:
-        for config in ("baseline", "ngram-wide", "ngram-lean"):
+    for block in (1, 2, 3, 4):
+        for place, config in enumerate(("baseline", "ngram-wide", "ngram-lean")):
             life += 1
             for concurrency in (1, 8):
-                speed = SPEED[config, concurrency] * WOBBLE[block]
-                accepted = None if config == "baseline" else 1.5
+                speed = SPEED[config, concurrency] * WOBBLE[(block + place) % 4]
                 found.append(
                     Cell(
                         config,
@@ -78,68 +84,24 @@ def measured_cells() -> list[Cell]:
                         requests=8,
                         output_tok_s=speed,
                         ttft_p50_ms=200.0 * concurrency**0.5,
-                        ttft_p99_ms=400.0,
+                        ttft_p99_ms=400.0 * concurrency**0.5,
                         tpot_p50_ms=1000 * concurrency / speed,
-                        accept_length=accepted,
+                        accept_length=None if config == "baseline" else 1.5,
                     )
                 )
-    found[-1] = replace(found[-1], status="void", output_tok_s=None, note="event lag | 80 ms")
+    found[-3] = replace(found[-3], status="void", output_tok_s=None, note="event lag | 80 ms")
     return found
 
 
 def decision() -> dict:
-    def effect(config, ratio, word="better"):
-        return {
-            "config": config,
-            "ratio": ratio,
-            "low": ratio - 0.03,
-            "high": ratio + 0.03,
-            "blocks": 3,
-            "word": word,
-            "excluded": "",
-        }
+    """The decision on these cells, as 03_choose writes it."""
+    return json.loads(decide(measured_cells(), parameters().choose).to_json())
 
-    one, eight = (
-        {"concurrency": 1, "context_tokens": None},
-        {"concurrency": 8, "context_tokens": None},
+
+def parameters() -> Params:
+    return params.from_values(
+        strict_yaml.parse(PARAMETERS, "the synthetic run"), "the synthetic run"
     )
-    points = [
-        {**effect(config, ratio, word), "point": point, "p": 0.01}
-        for config, ratio, word, point in (
-            ("ngram-wide", 1.21, "better", one),
-            ("ngram-wide", 0.80, "worse", eight),
-            ("ngram-lean", 1.30, "better", one),
-            ("ngram-lean", 0.90, "worse", eight),
-        )
-    ]
-    return {
-        "status": "chosen",
-        "choice": "ngram-lean",
-        "reason": "ngram-lean is clearly better than baseline",
-        "baseline": "baseline",
-        "margin": 0.02,
-        "blocks": 3,
-        "weights": [{"point": one, "share": 0.7}, {"point": eight, "share": 0.3}],
-        "effects": [effect("ngram-wide", 1.062), effect("ngram-lean", 1.162)],
-        "comparisons": [],
-        "points": points,
-        "winners": [],
-        "costs": ["C=8 loses 10.0 %"],
-        "flips": [
-            {
-                "kind": "mix",
-                "amount": 0.41,
-                "status": "undecided",
-                "choice": None,
-                "source": one,
-                "target": eight,
-                "config": None,
-            }
-        ],
-        "crossovers": [],
-        "advice": [],
-        "notes": [],
-    }
 
 
 def launches() -> dict:
@@ -149,42 +111,40 @@ def launches() -> dict:
             env={"OMP_WAIT_POLICY": "passive", "PATH": "/usr/bin"},
             cwd="/srv/it's here",
         )
-        kind = "none" if config == "baseline" else "ngram-simple"
-        return {
-            "spec": asdict(spec),
-            "load_s": [3.1, 2.9, 3.0],
-            "info": {"model_id": "m", "speculation": kind, "max_concurrency": 8, "settings": {}},
-            "launch": "unit",
-        }
+        info = ServerInfo("m", "none" if config == "baseline" else "ngram-simple", 8)
+        checks = (Check(f"{config}: speculation", "warn", "0.97 accepted", "less than 0.95"),)
+        return Launch(spec, "unit", (3.1, 2.9, 3.0), info, checks).as_json()
 
     lean = ["--spec-type", "ngram-simple", "--ngram-n", "3"]
     return {"baseline": launch("baseline", []), "ngram-lean": launch("ngram-lean", lean)}
 
 
 def requests() -> str:
-    rows = [
-        {
-            "config": cell.config,
-            "life": cell.life,
-            "block": cell.block,
-            "concurrency": cell.concurrency,
-            "ttft_ms": 150.0 + 10 * number,
-            "tpot_ms": 40.0 + number,
-        }
-        for cell in measured_cells()
-        for number in range(4)
-    ]
+    """Four requests a cell; the last line was cut off."""
+    rows = []
+    for cell in measured_cells():
+        for number in range(4):
+            record = Record(
+                "p",
+                scheduled_s=1.0,
+                sent_s=1.0,
+                first_token_s=1.2 + number / 100,
+                last_token_s=3.2 + number / 50,
+                tokens_out=51,
+            )
+            place = {key: getattr(cell, key) for key in ("config", "life", "block", "concurrency")}
+            rows.append(place | asdict(record))
     return "".join(json.dumps(row) + "\n" for row in rows) + '{"config": "cut o'
 
 
 def build_run(path: Path) -> Run:
     """A run folder with all artefacts and all steps completed, without notebooks."""
-    values = strict_yaml.parse(PARAMETERS, "the synthetic run")
-    run = Run.create(params.from_values(values, "the synthetic run"), path)
+    run = Run.create(parameters(), path)
     run.write("cells.csv", cells.to_csv(measured_cells()))
     run.write("requests.jsonl", requests())
     run.write_json("decision.json", decision())
     run.write_json("launches.json", launches())
+    run.write_json("measured.json", {"notes": ["block 2 was measured again"]})
     run.write_json(
         "stack.json",
         {

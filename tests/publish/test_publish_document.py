@@ -102,6 +102,13 @@ def test_it_is_clean_markdown(run):
     assert text.endswith("`\n")
 
 
+def test_what_a_server_says_is_shown_to_the_letter(run):
+    text = document.export(run.path).read_text()
+    cells = [token for token in GFM.parse(section(text, "Stack")) if token.type == "inline"]
+    shown = ["".join(child.content for child in cell.children) for cell in cells]
+    assert shown[-1] == "<script>alert(1)</script> | `x` red"
+
+
 def test_every_table_is_parsed_as_one(run):
     text = document.export(run.path).read_text()
     parsed = [token for token in GFM.parse(text) if token.type == "table_open"]
@@ -129,7 +136,7 @@ def test_every_link_resolves_also_where_the_document_is_moved(run, tmp_path):
 def test_figures_have_words(run):
     text = document.export(run.path).read_text()
     images = [token for token in tokens(text) if token.type == "image"]
-    assert "baseline 17.4 at C=1" in "".join(image.content for image in images)
+    assert "baseline 17.42 at C=1" in "".join(image.content for image in images)
 
 
 def test_it_is_readable_by_its_owner_only_or_as_asked(run, tmp_path):
@@ -143,7 +150,7 @@ def test_it_is_readable_by_its_owner_only_or_as_asked(run, tmp_path):
 def test_the_verdict_is_three_lines(run):
     lines = section(document.export(run.path).read_text(), "Verdict").splitlines()
     assert len(lines) == 3
-    assert "ngram-lean: +16.2 % (95 %: +13.2 % to +19.2 %, 3 blocks)" in lines[0]
+    assert "ngram-lean: +16.3 % (95 %: +13.3 % to +19.5 %, 4 blocks)" in lines[0]
     assert "3 proofs: 2 proved, 1 not provable here" in lines[1]
     assert "Complete" in lines[2]
 
@@ -180,7 +187,9 @@ def test_a_draft_says_that_the_service_is_not_installed(run):
     text = document.export(run.path).read_text()
     assert "**DRAFT: the service is not installed yet**" in text.splitlines()[:4]
     assert section(text, "Service") == "Not reached: install_service has not been started."
-    assert "+16.2" in section(text, "Decision")
+    assert section(text, "Operations") == "Not reached: install_service has not been started."
+    assert "+16.3" in section(text, "Decision")
+    assert "runbook run" in section(text, "Repeat")
 
 
 def test_notebooks_of_an_earlier_pass_are_not_taken_for_this_one(run):

@@ -1,0 +1,103 @@
+"""The section on the decision, from decision.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from runbook.params import Params
+from runbook.publish.artefacts import Artefacts
+from runbook.publish.state import percent
+from runbook.publish.tables import UNKNOWN, Markdown, escape, joined, table, titled_list
+
+
+def decision_table(run_path: Path) -> Markdown:
+    """The decision: gains with intervals, single points, what it costs and what would flip it."""
+    found = Artefacts.of(run_path)
+    decision = found.decision
+    if decision is None:
+        return Markdown("*Nothing was decided.*")
+    head = f"**{escape(str(decision['choice'] or 'No choice'))}**"
+    head += f" ({str(decision['status']).replace('_', ' ')}): {escape(decision['reason'])}"
+    return joined(
+        head,
+        _override(found.run.params),
+        table((_effect_row(effect) for effect in decision["effects"]), right=["gain", "95 %"]),
+        _weights(decision),
+        table((_point_row(point) for point in decision["points"]), right=["gain", "95 %"]),
+        titled_list("What it costs", decision["costs"]),
+        titled_list("What would flip it", map(_flip, decision["flips"])),
+        titled_list("Where the gain changes sign", map(_crossover, decision["crossovers"])),
+        titled_list("Notes", [*decision["advice"], *decision["notes"]]),
+    )
+
+
+def _override(params: Params) -> str:
+    override = params.choose.override
+    if override is None:
+        return ""
+    what = f"**Overridden** by {escape(override.by)}: {escape(override.choose)} is served."
+    return f"{what} Reason: {escape(override.reason)}"
+
+
+def _effect_row(effect: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "configuration": effect["config"],
+        "gain": UNKNOWN if effect["ratio"] is None else percent(effect["ratio"]),
+        "95 %": _span(effect),
+        "blocks": effect["blocks"],
+        "against the baseline": effect["word"],
+        "excluded": effect["excluded"] or "-",
+    }
+
+
+def _point_row(effect: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "configuration": effect["config"],
+        "at": point_label(effect["point"]),
+        "gain": UNKNOWN if effect["ratio"] is None else percent(effect["ratio"]),
+        "95 %": _span(effect),
+        "p (Holm)": "-" if effect["p"] is None else f"{effect['p']:.3g}",
+        "against the baseline": effect["word"],
+    }
+
+
+def _span(effect: Mapping[str, Any]) -> str:
+    if effect["low"] is None or effect["high"] is None:
+        return "no interval"
+    return f"{percent(effect['low'])} to {percent(effect['high'])}"
+
+
+def _weights(decision: Mapping[str, Any]) -> str:
+    shares = ", ".join(
+        f"{point_label(weight['point'])} {100 * weight['share']:.3g} %"
+        for weight in decision["weights"]
+    )
+    margin = f"{100 * decision['margin']:g} %"
+    return f"Declared mix (share of time): {shares}. Margin: {margin}. Single points:"
+
+
+def point_label(point: Mapping[str, Any]) -> str:
+    """``C=8``, or ``C=8 at 65536 tokens``."""
+    context = point.get("context_tokens")
+    return f"C={point['concurrency']}" + ("" if context is None else f" at {context} tokens")
+
+
+def _flip(flip: Mapping[str, Any]) -> str:
+    then = flip["choice"] or str(flip["status"]).replace("_", " ")
+    if flip["kind"] == "mix":
+        ends = f"from {point_label(flip['source'])} to {point_label(flip['target'])}"
+        return f"{100 * flip['amount']:.1f} % of the time moved {ends}: {then}"
+    where = point_label(flip["target"]) if flip["target"] else "every point"
+    return f"{flip['config']} {percent(1 + flip['amount'])} at {where}: {then}"
+
+
+def _crossover(found: Mapping[str, Any]) -> str:
+    context = found["context_tokens"]
+    at = "" if context is None else f" at {context} tokens"
+    low = "below what was measured" if found["low"] is None else f"{found['low']:.3g}"
+    high = "above what was measured" if found["high"] is None else f"{found['high']:.3g}"
+    span = f"95 %: {low} to {high}" if found["interval"] else "no interval"
+    where = f"C = {found['concurrency']:.3g} ({span})"
+    return f"{found['config']}{at} gains {found['gains']} {where}"
