@@ -14,6 +14,8 @@ from runbook.load.records import Record
 #: A client busier than this share of one core measures itself, not the server.
 MAX_CLIENT_SHARE = 0.5
 _NOTE_CHARACTERS = 1000
+#: Of a log, its end is kept in a note.
+LOG_CHARACTERS = 600
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,12 @@ def judge_cell(cell: Cell, load: LoadResult, evidence: Evidence) -> Cell:
         tpot_p99_ms=quantile((record.tpot_ms for record in good), 99),
     )
     if load.ended_early:
-        note = say([f"{load.ended_early}, {len(good)} requests answered", evidence.log_tail])
+        note = say(
+            [
+                f"{load.ended_early}, {len(good)} requests answered",
+                evidence.log_tail[-LOG_CHARACTERS:],
+            ]
+        )
         return replace(measured, status="server_died", output_tok_s=None, note=note)
     reasons = list(_why_void(measured, load, evidence))
     remarks = list(_remarks(load.records, evidence.checks))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runbook.benchmark.book import Book, Launch
-from runbook.benchmark.figures import Evidence, failed_checks, judge_cell, say
+from runbook.benchmark.figures import LOG_CHARACTERS, Evidence, failed_checks, judge_cell, say
 from runbook.benchmark.workload import CellWorkload
 from runbook.cells import Cell, CellStatus
 from runbook.engines.base import Counters, Engine, ServerInfo
@@ -96,7 +96,8 @@ def measure_life(bench: Bench, life: Life) -> Unmeasured | None:
                 return None
             why = Unmeasured("void", say(wrong))
     except ServerFailed as failure:
-        why = Unmeasured("not_run", say([f"the server did not come up: {failure}"]))
+        said = [f"the server did not come up: {failure.found}", failure.do[-LOG_CHARACTERS:]]
+        why = Unmeasured("not_run", say(said))
     bench.leave_out(life.spec, cells, why)
     return why
 

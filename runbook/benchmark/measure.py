@@ -9,7 +9,7 @@ from pathlib import Path
 from runbook.benchmark.blocks import Block, plan_blocks
 from runbook.benchmark.book import Book
 from runbook.benchmark.lives import Bench, Life, Unmeasured, measure_life
-from runbook.benchmark.measurements import Measurements
+from runbook.benchmark.measurements import Measurements, shorten
 from runbook.benchmark.workload import plan_workload, prompts_of
 from runbook.cells import Cell
 from runbook.engines.base import Engine
@@ -72,8 +72,10 @@ def _plan_life(bench: Bench, block: Block, config: str) -> Life:
 def _sentence(cell: Cell) -> str:
     place = f"block {cell.block}, {cell.config}, C={cell.concurrency}: "
     if cell.output_tok_s is None or cell.status != "ok":
-        return place + f"{cell.status} ({cell.note})"
-    return place + f"{cell.output_tok_s:.1f} tok/s" + (f" ({cell.note})" if cell.note else "")
+        return place + f"{cell.status} ({shorten(cell.note)})"
+    return (
+        place + f"{cell.output_tok_s:.1f} tok/s" + (f" ({shorten(cell.note)})" if cell.note else "")
+    )
 
 
 def measure_briefly(

@@ -13,6 +13,8 @@ from runbook.cells import Cell
 from runbook.checks import Verdict
 from runbook.errors import BadInput, NotHere
 
+_LINE_CHARACTERS = 160
+
 #: Cell key -> what -> tokens of the whole cell; ``None`` is unknown.
 Totals = Mapping[str, Mapping[str, int | None]]
 
@@ -29,6 +31,11 @@ class Measurements:
 def key_of(cell: Cell) -> str:
     """What identifies a cell over all attempts at measuring it, in words."""
     return f"{cell.config}, block {cell.block}, C={cell.concurrency}"
+
+
+def shorten(note: str) -> str:
+    """The beginning of a note, for one line of text."""
+    return note if len(note) <= _LINE_CHARACTERS else note[: _LINE_CHARACTERS - 3] + "..."
 
 
 def load_measurements(path: Path) -> Measurements:
@@ -92,7 +99,9 @@ def verdict(measurements: Measurements) -> Verdict:
     if lost or bare:
         cell = (lost or bare)[0]
         more = f" (and {len(lost or bare) - 1} more)" if len(lost or bare) > 1 else ""
-        return Verdict(False, f"benchmark: {key_of(cell)}: {cell.status}{more}: {cell.note}")
+        return Verdict(
+            False, f"benchmark: {key_of(cell)}: {cell.status}{more}: {shorten(cell.note)}"
+        )
     void = sum(cell.status == "void" for cell in found)
     configs = len({cell.config for cell in found})
     blocks = len({cell.block for cell in found})

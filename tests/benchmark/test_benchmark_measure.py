@@ -18,7 +18,10 @@ from stand_in import StandIn, Starter, params_of
 from runbook import cells
 from runbook.benchmark import load_measurements, measure, measure_briefly, verdict
 from runbook.errors import NotHere
+from runbook.hosts import open_for, why_no_box
 from runbook.launch.ports import port_holder
+from runbook.launch.systemd import UnitLauncher
+from runbook.params import Host
 from runbook.run import Run
 
 BASELINE = {"name": "baseline"}
@@ -120,7 +123,7 @@ def test_a_server_that_dies_costs_its_own_cells_alone(bench) -> None:
     (died,) = [cell for cell in found.cells if cell.status == "server_died"]
     assert died.output_tok_s is None and "died" in died.note
     answer = verdict(found)
-    assert not answer.ok and "dying" in answer.text
+    assert not answer.ok and "dying" in answer.text and len(answer.text) < 300
 
 
 def test_a_server_that_does_not_start_is_tried_once(bench) -> None:
@@ -277,3 +280,23 @@ def test_kill_dash_nine_loses_only_what_was_in_flight(bench, tmp_path: Path, por
     lines = requests_in(bench.path)
     assert len(lines) == before + 60
     assert Counter(line["life"] for line in lines)[2] == 20
+
+
+def test_servers_can_be_units_of_a_box(tmp_path: Path, port: int) -> None:
+    missing = why_no_box(tmp_path)
+    if missing and os.environ.get("CI") == "true":
+        pytest.fail(missing)
+    if missing:
+        pytest.skip(missing)
+    dying = {"name": "dying", "args": ["--die-at", "2"]}
+    params = params_of(port, BASELINE, dying, benchmark={"concurrencies": [1], "requests": 1})
+    run = Run(tmp_path / "run", params.model_copy(update={"host": Host(kind="box")}))
+    run.path.mkdir()
+    with open_for(run.params, run.path) as host:
+        found = measure(run, UnitLauncher(host), StandIn(), quiet)
+    places = by_place(found)
+    assert places["baseline", 1, 1].usable
+    assert places["dying", 1, 1].status == "server_died"
+    assert "systemd" in places["dying", 1, 1].note
+    assert found.launches["baseline"]["launch"] == "unit"
+    assert port_holder(port) is None
