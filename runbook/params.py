@@ -18,12 +18,29 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
 
 from runbook import strict_yaml
 from runbook.errors import BadInput, ParameterError
 
 BASELINE = "baseline"
+
+
+def _version_range(text: str) -> str:
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier:
+        raise ValueError(f"{text!r} is no version range: write it like >=0.5.10,<0.5.13") from None
+    return text
+
 
 Level = Literal["fail", "warn", "off"]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
@@ -35,6 +52,9 @@ EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 EnvValue = Annotated[str, StringConstraints(pattern=r"^[^\x00\n\r]*$")]
 Argument = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[^\x00\n]*$")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+VersionRange = Annotated[str, AfterValidator(_version_range)]
+Gib = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Concurrency = Annotated[int, Field(ge=1, le=4096)]
 Seconds = Annotated[float, Field(gt=0, le=86400)]
@@ -61,15 +81,31 @@ class Host(Strict):
 
 
 class Stack(Strict):
-    """What verify_stack requires; ``checks`` sets a level for a check by its name."""
+    """What verify_stack requires; ``checks`` sets a level for a check by its name.
 
+    ``fail``: a warning, and an answer that cannot be had, count as failed. ``warn``: a failure
+    only warns. ``off``: not looked at.
+    """
+
+    python: VersionRange = Field("", description="version range of the serving interpreter")
+    engine_version: VersionRange = Field("", description="version range of the server, as in pip")
+    packages: dict[str, VersionRange] = Field(
+        default_factory=dict, description="further packages there: name, version range or empty"
+    )
+    tools: list[str] = Field(default_factory=list, description="programs on the server's PATH")
     min_cores: Annotated[int, Field(ge=1)] = Field(1, description="processors the server may use")
-    min_memory_gib: Annotated[float, Field(ge=0)] = Field(0.0, description="memory available")
-    min_disk_gib: Annotated[float, Field(ge=0)] = Field(0.0, description="free at server.cwd")
-    min_shm_gib: Annotated[float, Field(ge=0)] = Field(0.0, description="free in /dev/shm")
+    min_memory_gib: Gib = Field(0.0, description="memory available")
+    min_disk_gib: Gib = Field(0.0, description="free at server.cwd")
+    min_shm_gib: Gib = Field(0.0, description="free in /dev/shm")
+    model_sha256: Sha256 | Literal[""] = Field("", description="of the model file, empty: any")
+    hash_up_to_gib: Gib = Field(8.0, description="larger model files are not hashed")
     gpus: Annotated[int, Field(ge=0)] = Field(0, description="GPUs expected; 0 for none")
     gpu_name: str = Field("", description="text every GPU's name must hold")
-    engine_version: str = Field("", description="version range of the server, as in pip")
+    gpu_memory_gib: Gib = Field(0.0, description="memory of every GPU, at least")
+    compute_cap: str = Field("", description='compute capability of every GPU, like "12.0"')
+    driver_version: VersionRange = Field("", description="version range of the NVIDIA driver")
+    pcie_gen: Annotated[int, Field(ge=0, le=9)] = Field(0, description="every link, at least")
+    pcie_width: Annotated[int, Field(ge=0, le=32)] = Field(0, description="lanes, at least")
     checks: dict[str, Level] = Field(default_factory=dict, description="check name: level")
 
 

@@ -54,6 +54,8 @@ class Engine(Protocol):
     """What the stages ask of an engine. All waits are bounded; HTTP is to ``url`` alone."""
 
     name: str
+    distribution: str
+    """The package that holds the server, as its interpreter's package list names it."""
 
     def prepare(self, params: Params, progress: Callable[[str], None]) -> None:
         """One-off local work before a first launch (the rehearsal's model). Idempotent."""

@@ -37,6 +37,7 @@ class LlamaCpp:
     """The engine ``llamacpp``; ``key_file`` holds the API key of servers that ask for one."""
 
     name = "llamacpp"
+    distribution = "xllamacpp"
 
     def __init__(self, key_file: str | None = None) -> None:
         self._key_file = key_file

@@ -1,0 +1,112 @@
+"""Asks the serving interpreter of a launch what it finds around it (``serving.py``, ``enter.py``).
+
+This side runs with the runbook. Verification asks before the benchmark, drift asks again later.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from runbook import probe
+from runbook.errors import HostFailed
+from runbook.hosts.base import Done, Host
+from runbook.launch.spec import LaunchSpec
+
+TIMEOUT_S = 600.0
+
+#: Options of CPython that take their value as the next word.
+_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+#: What ends the options of CPython: a module, a command, a program on stdin.
+_PROGRAM = ("-m", "-c", "-")
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What a probe is asked beyond what it always tells; paths are absolute.
+
+    ``packages``: distributions whose versions matter. ``files``: hashed up to
+    ``hash_up_to_bytes``. ``disks``: paths whose free room matters. ``tools``: programs on PATH.
+    """
+
+    packages: Sequence[str] = ()
+    files: Sequence[str] = ()
+    hash_up_to_bytes: int = 0
+    disks: Sequence[str] = ()
+    tools: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class ServingFacts:
+    """The probe's answer; ``facts`` is empty and ``reason`` set when there was none.
+
+    A fact is ``None`` when it could not be read, with its cause in ``reasons``.
+    """
+
+    facts: dict[str, Any]
+    reasons: dict[str, str]
+    reason: str = ""
+
+    def why_unknown(self, name: str) -> str:
+        """Why the fact ``name`` is missing, in words."""
+        return self.reason or self.reasons.get(name) or "the probe does not tell"
+
+
+def ask_serving(host: Host, spec: LaunchSpec, questions: Questions) -> ServingFacts:
+    """Run the probe as ``spec`` would be run on ``host``; it never raises for what it finds."""
+    argv = [*interpreter_words(spec.argv), "-", json.dumps(asdict(questions))]
+    launch = {
+        "argv": argv,
+        "env": dict(spec.env),
+        "cwd": spec.cwd,
+        "user": spec.user,
+        "nofile": spec.nofile,
+        "memlock": spec.memlock,
+        "stdin": probe.source("serving"),
+    }
+    enter = [host.python, "-I", "-S", "-c", probe.source("enter")]
+    try:
+        done = host.run(*enter, stdin=json.dumps(launch).encode(), timeout_s=TIMEOUT_S, check=False)
+    except HostFailed as error:
+        return ServingFacts({}, {}, error.found)
+    return read_answer(done)
+
+
+def interpreter_words(argv: Sequence[str]) -> list[str]:
+    """The interpreter of a launch and the options that it would be started with."""
+    words = list(argv[:1])
+    rest = iter(argv[1:])
+    for word in rest:
+        if word in _PROGRAM or not word.startswith("-") or word.startswith(("-m", "-c")):
+            break
+        words.append(word)
+        if word in _WITH_VALUE:
+            words += [value for value in [next(rest, None)] if value is not None]
+    return words
+
+
+def read_answer(done: Done) -> ServingFacts:
+    """The facts in what the probe printed, among whatever else was printed."""
+    for line in reversed(done.out.splitlines()):
+        answer = _answer(line)
+        if answer is not None:
+            return ServingFacts(answer["facts"], answer["reasons"])
+    said = _last_lines(done.err or done.out)
+    return ServingFacts({}, {}, f"the probe ended with {done.code}: {said or 'no answer'}")
+
+
+def _answer(line: str) -> dict[str, Any] | None:
+    if not line.startswith('{"probe": "serving"'):
+        return None
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    whole = isinstance(value.get("facts"), dict) and isinstance(value.get("reasons"), dict)
+    return value if whole else None
+
+
+def _last_lines(text: str, lines: int = 3) -> str:
+    return " ".join(" ".join(text.strip().splitlines()[-lines:]).split())[:300]

@@ -1,0 +1,133 @@
+"""Facts against what the parameters require: every check by its name. Pure.
+
+A missing fact is ``unknown``, never a pass.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import replace
+
+from runbook.checks import Check
+from runbook.errors import BadInput
+from runbook.params import Level, Params
+from runbook.verify_stack.gpus import GPU_CHECKS, gpus_from
+from runbook.verify_stack.launches import (
+    LAUNCH_CHECKS,
+    Answer,
+    Case,
+    Launch,
+    over_launches,
+    same_sitecustomize,
+)
+
+
+def run_checks(case: Case) -> list[Check]:
+    """Every check at its level, in the order of ``CHECKS``. Raises ``BadInput`` as below."""
+    require_known_checks(case.params)
+    levels = case.params.stack.checks
+    return [
+        at_level(check(case), levels.get(name)) if levels.get(name) != "off" else _off(name)
+        for name, check in CHECKS.items()
+    ]
+
+
+def require_known_checks(params: Params) -> None:
+    """Raise ``BadInput``, with the nearest name, for a level of a check that does not exist."""
+    for name in params.stack.checks:
+        if name not in CHECKS:
+            near = difflib.get_close_matches(name, CHECKS, 1, cutoff=0.4)
+            raise BadInput(
+                f"stack.checks: there is no check {name!r}",
+                "one of " + ", ".join(CHECKS),
+                f"did you mean {near[0]}?" if near else "correct stack.checks",
+            )
+
+
+def at_level(check: Check, level: Level | None) -> Check:
+    """``fail``: what warns or is unknown fails. ``warn``: what fails only warns."""
+    if level == "fail" and check.status in ("warn", "unknown"):
+        return replace(check, status="fail")
+    if level == "warn" and check.status == "fail":
+        return replace(check, status="warn")
+    return check
+
+
+def _off(name: str) -> Check:
+    return Check(name, "skipped", "not looked at", "", "switched off by stack.checks")
+
+
+def _interpreter(case: Case) -> Check:
+    """Whether the serving interpreter ran the probe at all: nothing else is known without it."""
+    silent = {name: facts.reason for name, facts in case.facts.serving.items() if facts.reason}
+    wanted = "the interpreter that will serve runs as its user, in its folder, with its environment"
+    if silent:
+        found = "; ".join(f"{name}: {reason}" for name, reason in silent.items())
+        return Check(
+            "interpreter", "fail", found, wanted, "correct server.interpreter, user or cwd"
+        )
+    programs = dict.fromkeys(spec.interpreter for spec in case.specs.values())
+    return Check("interpreter", "pass", ", ".join(programs), wanted)
+
+
+def _port(case: Case) -> Check:
+    reading = case.facts.host["port"]
+    wanted = f"port {case.params.server.port} free"
+    if reading.value is None:
+        return Check("port", "unknown", reading.reason, wanted)
+    holder = reading.value["holder"]
+    if holder is None:
+        return Check("port", "pass", "free", wanted)
+    fix = "stop it yourself, or set server.port; nothing is ended for you"
+    return Check("port", "fail", f"held by {holder}", wanted, fix)
+
+
+def _systemd(case: Case) -> Check:
+    reading = case.facts.host["systemd"]
+    wanted = "a systemd that takes orders"
+    if reading.value is None:
+        return Check("systemd", "unknown", reading.reason, wanted)
+    why_not, kind = reading.value["why_not"], case.params.host.kind
+    if why_not is None and kind in ("local", reading.value["kind"]):
+        version = case.facts.host["systemd_version"].value
+        where = "in a throw-away box" if reading.value["kind"] == "box" else "of the host"
+        return Check(
+            "systemd", "pass", f"systemd {version or 'of unknown version'}, {where}", wanted
+        )
+    found = why_not or f"asked on {reading.value['kind']}, not in a {kind}"
+    fix = "the service will be verified statically; its proofs need a systemd"
+    return Check("systemd", "warn", found, wanted, fix)
+
+
+def _on_gpus(name: str, case: Case) -> Check:
+    """A check on the GPUs, or why it was not made."""
+    stack, reading = case.params.stack, case.facts.host["gpus"]
+    if stack.gpus == 0:
+        there = "GPUs are there, but these parameters use none (stack.gpus: 0)"
+        return Check(name, "skipped", reading.reason or there)
+    if reading.value is None and name == "gpus":
+        fix = "install and load the NVIDIA driver; or set stack.gpus: 0 where none is needed"
+        return Check(name, "fail", reading.reason, f"{stack.gpus} GPUs", fix)
+    if reading.value is None:
+        return Check(name, "unknown", reading.reason)
+    return GPU_CHECKS[name](gpus_from(reading.value), stack)
+
+
+def _for_launches(name: str, judge: Callable[[Launch], Answer]) -> Callable[[Case], Check]:
+    return lambda case: over_launches(name, judge, case)
+
+
+def _for_gpus(name: str) -> Callable[[Case], Check]:
+    return lambda case: _on_gpus(name, case)
+
+
+#: Every check by its name, as in ``stack.checks``.
+CHECKS: dict[str, Callable[[Case], Check]] = {
+    "interpreter": _interpreter,
+    **{name: _for_launches(name, judge) for name, judge in LAUNCH_CHECKS.items()},
+    "sitecustomize": same_sitecustomize,
+    "port": _port,
+    "systemd": _systemd,
+    **{name: _for_gpus(name) for name in GPU_CHECKS},
+}

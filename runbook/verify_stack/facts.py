@@ -1,0 +1,166 @@
+"""Facts of the host and of the interpreter that will serve.
+
+A fact is a command and a pure parser. What could not be read is a ``Reading`` without a value and
+with a reason; what is certainly not there (no driver) is ``absent``. Facts are plain JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from runbook.engines import Engine
+from runbook.errors import HostFailed
+from runbook.hosts.base import Done, Host
+from runbook.launch.ports import port_holder
+from runbook.launch.spec import LaunchSpec
+from runbook.params import Params
+from runbook.probe.ask import Questions, ServingFacts, ask_serving
+from runbook.rehearsal.model import resolve_model
+from runbook.verify_stack import gpus
+
+NOT_FOUND = 127
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One fact of the host: its value, or why there is none."""
+
+    value: Any = None
+    reason: str = ""
+    absent: bool = False
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A command of the host and the pure parser of its answer."""
+
+    name: str
+    argv: tuple[str, ...]
+    parse: Callable[[Done], Reading]
+
+
+@dataclass(frozen=True)
+class StackFacts:
+    """All facts: ``host`` by name, ``serving`` by configuration. Equal after a JSON round trip."""
+
+    host: Mapping[str, Reading]
+    serving: Mapping[str, ServingFacts]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for ``stack.json``."""
+        return {
+            "host": {name: asdict(reading) for name, reading in self.host.items()},
+            "serving": {name: asdict(facts) for name, facts in self.serving.items()},
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> StackFacts:
+        """``StackFacts`` from plain data as ``to_json`` gives it."""
+        return cls(
+            {name: Reading(**reading) for name, reading in value["host"].items()},
+            {name: ServingFacts(**facts) for name, facts in value["serving"].items()},
+        )
+
+
+def parse_gpu_answer(done: Done) -> Reading:
+    """The cards that ``nvidia-smi`` lists; no such program means no driver."""
+    if done.code == NOT_FOUND:
+        return Reading(
+            reason="no NVIDIA driver on this host (nvidia-smi is not there)", absent=True
+        )
+    found = gpus.parse_gpus(done.out)
+    if done.code and not found.gpus and not found.faults:
+        said = " ".join((done.err or done.out).split())[:300]
+        return Reading(reason=f"nvidia-smi ended with {done.code}: {said}")
+    return Reading(asdict(found))
+
+
+def parse_systemd_version(done: Done) -> Reading:
+    """The number in ``systemd 252 (252.38-1~deb12u1)``."""
+    if done.code == NOT_FOUND:
+        return Reading(reason="systemctl is not there", absent=True)
+    words = done.out.split()
+    if done.code or words[:1] != ["systemd"] or not words[1:2] or not words[1].isdecimal():
+        return Reading(reason=f"systemctl --version ended with {done.code}: {done.out[:80]!r}")
+    return Reading(int(words[1]))
+
+
+HOST_FACTS = (
+    Fact("gpus", gpus.COMMAND, parse_gpu_answer),
+    Fact("systemd_version", ("systemctl", "--version"), parse_systemd_version),
+)
+
+
+def read_fact(host: Host, fact: Fact) -> Reading:
+    """Ask ``host`` for one fact; a command that does not end leaves it unknown."""
+    try:
+        return fact.parse(host.run(*fact.argv, check=False))
+    except HostFailed as error:
+        return Reading(reason=error.found)
+
+
+def gather(
+    params: Params, host: Host, specs: Mapping[str, LaunchSpec], engine: Engine
+) -> StackFacts:
+    """All facts of ``host``, and of each launch as it would be run there."""
+    readings = {fact.name: read_fact(host, fact) for fact in HOST_FACTS}
+    readings["systemd"] = _read_systemd(host)
+    readings["port"] = Reading(
+        {"port": params.server.port, "holder": port_holder(params.server.port)}
+    )
+    return StackFacts(readings, _ask_launches(host, specs, questions_for(params, engine)))
+
+
+def _ask_launches(
+    host: Host, specs: Mapping[str, LaunchSpec], questions: Questions
+) -> dict[str, ServingFacts]:
+    """Every launch asked; large files are hashed for the first one that can read them."""
+    answers: dict[str, ServingFacts] = {}
+    hashed: dict[Any, str] = {}
+    for name, spec in specs.items():
+        answers[name] = ask_serving(host, spec, questions)
+        for file in (answers[name].facts.get("files") or {}).values():
+            if file.get("sha256"):
+                hashed[_identity(file)] = file["sha256"]
+            elif file.get("readable") and _identity(file) in hashed:
+                file["sha256"] = hashed[_identity(file)]
+        if hashed:
+            questions = replace(questions, hash_up_to_bytes=0)
+    return answers
+
+
+def _identity(file: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What only the same content has: place, size and time of the last change."""
+    return file["realpath"], file["size_bytes"], file["mtime_ns"]
+
+
+def questions_for(params: Params, engine: Engine) -> Questions:
+    """What the probe of a launch is asked for these parameters."""
+    stack = params.stack
+    return Questions(
+        packages=_distinct([engine.distribution, *stack.packages]),
+        files=_distinct(model_paths(params).values()),
+        hash_up_to_bytes=int(stack.hash_up_to_gib * 2**30),
+        disks=_distinct([params.server.cwd]),
+        tools=_distinct(stack.tools),
+    )
+
+
+def model_paths(params: Params) -> dict[str, str]:
+    """Paths of ``model`` and, where there is one, ``draft``."""
+    named = {"model": params.server.model, "draft": params.server.draft}
+    return {role: resolve_model(path) for role, path in named.items() if path}
+
+
+def _read_systemd(host: Host) -> Reading:
+    """Whether a systemd takes orders there: its absence is a known fact, with the reason."""
+    try:
+        return Reading({"kind": host.kind, "why_not": host.why_no_systemd()})
+    except HostFailed as error:
+        return Reading(reason=error.found)
+
+
+def _distinct(words: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word for word in words if word))

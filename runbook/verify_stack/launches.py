@@ -1,0 +1,291 @@
+"""Checks on a launch: what its interpreter told, against the parameters. Pure.
+
+A launch is judged for every configuration; the worst answer counts, and configurations are named
+where they differ. A missing fact is ``unknown``, never a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runbook.checks import Check, Status
+from runbook.launch.spec import MANAGER_SETS, LaunchSpec
+from runbook.params import Params
+from runbook.probe.ask import ServingFacts
+from runbook.verify_stack.facts import StackFacts, model_paths
+from runbook.verify_stack.gpus import in_range
+
+GIB = 2**30
+OWN_PREFIX = "RUNBOOK_"
+
+#: From worst to best, for the answer over several configurations.
+_ORDER: tuple[Status, ...] = ("fail", "unknown", "warn", "skipped", "pass")
+
+
+@dataclass(frozen=True)
+class Case:
+    """All that a check may look at."""
+
+    facts: StackFacts
+    params: Params
+    specs: Mapping[str, LaunchSpec]
+    distribution: str
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One configuration's launch, what its interpreter told, and the case it belongs to."""
+
+    name: str
+    spec: LaunchSpec
+    serving: ServingFacts
+    case: Case
+
+
+Answer = tuple[Status, str, str, str]  # status, found, wanted, fix
+
+
+class Missing(Exception):
+    """A fact is missing; the text says why."""
+
+
+def _python(launch: Launch) -> Answer:
+    wanted = launch.case.params.stack.python
+    python = _need(launch, "python")
+    found = f"{python['version']} ({python['executable']})"
+    if python["flags"]:
+        found += f", with {', '.join(python['flags'])}"
+    fix = "set server.interpreter, or correct stack.python"
+    return _in_range(python["version"], wanted), found, wanted or "any version", fix
+
+
+def _engine_version(launch: Launch) -> Answer:
+    return _package(launch, launch.case.distribution, launch.case.params.stack.engine_version)
+
+
+def _packages(launch: Launch) -> Answer:
+    wanted = launch.case.params.stack.packages
+    if not wanted:
+        return "skipped", "none asked for (stack.packages)", "", ""
+    answers = [_package(launch, name, versions) for name, versions in wanted.items()]
+    for status in _ORDER:
+        bad = [answer for answer in answers if answer[0] == status != "pass"]
+        if bad:
+            _, found, asked, fixes = zip(*bad, strict=True)
+            return status, ", ".join(found), ", ".join(asked), fixes[0]
+    return "pass", ", ".join(answer[1] for answer in answers), "all in range", ""
+
+
+def _package(launch: Launch, name: str, versions: str) -> Answer:
+    found = _need(launch, "packages").get(name)
+    wanted = f"{name} {versions or 'of any version'}"
+    if found is None:
+        fix = f"install it for {launch.spec.interpreter}"
+        return "fail", f"{name} is not installed", wanted, fix
+    fix = "install a version of that range, or correct the range"
+    return _in_range(found, versions), f"{name} {found}", wanted, fix
+
+
+def _in_range(version: str, wanted: str) -> Status:
+    """``unknown`` for what is no version and cannot be compared."""
+    good = in_range(version, wanted)
+    return "unknown" if good is None else "pass" if good else "fail"
+
+
+def _cores(launch: Launch) -> Answer:
+    cores, wanted = _need(launch, "cores"), launch.case.params.stack.min_cores
+    found = f"{cores['usable']} of {cores['online']}"
+    fix = "more processors, a wider affinity, or a lower stack.min_cores"
+    return ("pass" if cores["usable"] >= wanted else "fail"), found, f"{wanted} or more", fix
+
+
+def _memory(launch: Launch) -> Answer:
+    memory = _need(launch, "memory")["available_bytes"]
+    fix = "end what holds memory (ps aux --sort=-rss), or lower stack.min_memory_gib"
+    return _room(memory, launch.case.params.stack.min_memory_gib, "available", fix)
+
+
+def _disk(launch: Launch) -> Answer:
+    server = launch.case.params.server
+    free = _need(launch, "disks")[server.cwd]["free_bytes"]
+    fix = f"make room (du -xh {server.cwd} | sort -h), or lower stack.min_disk_gib"
+    return _room(free, launch.case.params.stack.min_disk_gib, f"free at {server.cwd}", fix)
+
+
+def _shm(launch: Launch) -> Answer:
+    free = _need(launch, "shm")["free_bytes"]
+    fix = "remove leftovers in /dev/shm, enlarge it (mount -o remount,size=), or lower min_shm_gib"
+    return _room(free, launch.case.params.stack.min_shm_gib, "free in /dev/shm", fix)
+
+
+def _room(found: int, wanted_gib: float, what: str, fix: str) -> Answer:
+    status: Status = "pass" if found >= wanted_gib * GIB else "fail"
+    return status, f"{found / GIB:.1f} GiB {what}", f"{wanted_gib:g} GiB or more", fix
+
+
+def _model(launch: Launch) -> Answer:
+    return _file(launch, "model", launch.case.params.stack.model_sha256)
+
+
+def _draft(launch: Launch) -> Answer:
+    return _file(launch, "draft", "")
+
+
+def _file(launch: Launch, role: str, sha256: str) -> Answer:
+    path = model_paths(launch.case.params).get(role)
+    if path is None:
+        return "skipped", f"no {role} in these parameters", "", ""
+    file, wanted = _need(launch, "files")[path], f"{path}, readable"
+    if file["kind"] is None or file.get("readable") is False:
+        return "fail", f"{path}: {file['why']}", wanted, f"correct server.{role}, or its rights"
+    if file["kind"] == "folder":
+        status: Status = "unknown" if sha256 else "pass" if file["files"] else "fail"
+        found = f"{file['files']} files, {file['size_bytes'] / GIB:.2f} GiB"
+        return status, found, wanted, "stack.model_sha256 is for a single file"
+    found = f"{file['size_bytes'] / GIB:.2f} GiB, SHA-256 {file['sha256'] or 'not taken'}"
+    if not file["size_bytes"]:
+        return "fail", f"{path} is empty", wanted, f"fetch the {role} again"
+    if sha256 and file["sha256"] is None:
+        return "unknown", found, sha256, "raise stack.hash_up_to_gib"
+    if sha256 and file["sha256"] != sha256:
+        return "fail", found, sha256, "another file than the one that was meant: fetch it again"
+    return "pass", found, wanted, ""
+
+
+def _limits(launch: Launch) -> Answer:
+    """A limit that the host clips is another one than asked: nothing is proved with it."""
+    limits, spec = _need(launch, "limits"), launch.spec
+    asked = {"nofile": spec.nofile, "memlock": spec.memlock}
+    found = {name: limits[name]["soft"] for name in asked}
+    if spec.nofile is None and found["nofile"] == _need(launch, "nr_open"):
+        found["nofile"] = "infinity"  # the kernel knows no more open files than nr_open
+    wanted = {name: "infinity" if limit is None else limit for name, limit in asked.items()}
+    fix = "raise the limits of who starts services, or lower service.nofile and service.memlock"
+    return ("pass" if found == wanted else "warn"), _pairs(found), _pairs(wanted), fix
+
+
+def _tools(launch: Launch) -> Answer:
+    asked = launch.case.params.stack.tools
+    if not asked:
+        return "skipped", "none asked for (stack.tools)", "", ""
+    tools = _need(launch, "tools")
+    gone = [name for name in asked if not tools.get(name)]
+    wanted, fix = "each on the server's PATH", "install them, or set server.env.PATH"
+    if gone:
+        return "fail", f"not on PATH: {', '.join(gone)}", wanted, fix
+    return "pass", ", ".join(str(tools[name]) for name in asked), wanted, ""
+
+
+def _environment(launch: Launch) -> Answer:
+    """Names that belong to the service manager, the runbook or the interpreter's start."""
+    names = set(launch.spec.env)
+    taken = sorted(n for n in names if n in MANAGER_SETS - {"LANG"} or n.startswith(OWN_PREFIX))
+    wanted = "no reserved variables, nothing changed at the start of Python"
+    if taken:
+        fix = "take them out of server.env and of the configurations"
+        return "fail", f"reserved: {', '.join(taken)}", wanted, fix
+    path = launch.spec.env.get("PATH")
+    if path is not None and "" in path.split(":"):
+        return "fail", f"an empty element in PATH={path}", "absolute folders", "set server.env.PATH"
+    changed = _need(launch, "environment")
+    overridden = sorted({*changed["changed"], *changed["removed"]} & names)
+    if overridden:
+        found = f"changed at the start of Python: {', '.join(overridden)}"
+        return "warn", found, wanted, "let sitecustomize.py only set what is not set (setdefault)"
+    if "LANG" in names:
+        return "warn", "LANG is set", wanted, "LANG is not compared: the manager sets it as well"
+    return "pass", f"{len(names)} variables, none reserved", wanted, ""
+
+
+def _sitecustomize(launch: Launch) -> Answer:
+    parts = [_need(launch, name) for name in ("sitecustomize", "usercustomize")]
+    wanted = "one, or none, that does not raise; the same for every configuration"
+    for part in parts:
+        if part["raised"]:
+            path = part["candidates"][0]["path"]
+            return "fail", f"{path} raised: {part['raised']}", wanted, f"correct {path}"
+    found = "; ".join(filter(None, map(_loaded, parts))) or "none"
+    set_by = sorted({**_need(launch, "environment")["set"]}.keys() - {"LC_CTYPE"})
+    if set_by:
+        found += f"; set at the start of Python: {', '.join(set_by)}"
+    if any(len({one["sha256"] for one in part["candidates"]}) > 1 for part in parts):
+        return "warn", found, wanted, "remove those that do not win, or the first of them"
+    if any(_is_passed_over(part) for part in parts):
+        return "warn", found, wanted, "see why Python does not load it: python -v -c ''"
+    return "pass", found, wanted, ""
+
+
+def _is_passed_over(part: Mapping[str, Any]) -> bool:
+    return bool(part["candidates"]) and part["loaded"] is None and not part["switched_off"]
+
+
+def _loaded(part: Mapping[str, Any]) -> str | None:
+    """The file that was loaded with its hash, and those it shadows."""
+    hashes = {one["path"]: str(one["sha256"])[:12] for one in part["candidates"]}
+    path = part["loaded"]
+    others = [f"{one} ({digest})" for one, digest in hashes.items() if one != path]
+    told = [f"{path} ({hashes.get(path, 'not hashed')})"] if path else []
+    return ", ".join(told + [f"not loaded: {', '.join(others)}"] * bool(others)) or None
+
+
+def _need(launch: Launch, name: str) -> Any:
+    value = launch.serving.facts.get(name)
+    if value is None:
+        raise Missing(launch.serving.why_unknown(name))
+    return value
+
+
+def over_launches(name: str, judge: Callable[[Launch], Answer], case: Case) -> Check:
+    """The worst answer; configurations are named where their answers differ."""
+    answers: dict[str, Answer] = {}
+    for config, spec in case.specs.items():
+        serving = case.facts.serving.get(config, ServingFacts({}, {}, "it was not asked"))
+        try:
+            answers[config] = judge(Launch(config, spec, serving, case))
+        except Missing as error:
+            answers[config] = ("unknown", str(error), "", "")
+    if not answers:
+        return Check(name, "unknown", "no configuration was asked")
+    worst = min(answers.values(), key=lambda answer: _ORDER.index(answer[0]))
+    status, found, wanted, fix = worst
+    if len({answer[:2] for answer in answers.values()}) > 1:
+        found = "; ".join(f"{config}: {answer[1]}" for config, answer in answers.items())
+    return Check(name, status, found, wanted, "" if status == "pass" else fix)
+
+
+def same_sitecustomize(case: Case) -> Check:
+    """Each launch judged, and all of them with one another."""
+    check = over_launches("sitecustomize", _sitecustomize, case)
+    loaded = {}
+    for config, serving in case.facts.serving.items():
+        parts = [serving.facts.get(name) for name in ("sitecustomize", "usercustomize")]
+        if all(parts):
+            loaded[config] = "; ".join(filter(None, map(_loaded, filter(None, parts)))) or "none"
+    if len(set(loaded.values())) < 2 or check.status == "fail":
+        return check
+    found = "; ".join(f"{config}: {said}" for config, said in loaded.items())
+    fix = "give every configuration the same PYTHONPATH and interpreter"
+    return Check("sitecustomize", "fail", found, check.wanted or "the same for all", fix)
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+#: The checks on one launch by their names.
+LAUNCH_CHECKS: dict[str, Callable[[Launch], Answer]] = {
+    "python": _python,
+    "engine_version": _engine_version,
+    "packages": _packages,
+    "model": _model,
+    "draft": _draft,
+    "cores": _cores,
+    "memory": _memory,
+    "disk": _disk,
+    "shm": _shm,
+    "limits": _limits,
+    "tools": _tools,
+    "environment": _environment,
+}
