@@ -12,6 +12,7 @@ import pytest
 
 from runbook.hosts.box import Box
 from runbook.hosts.box_needs import cgroup2_folder, why_no_box
+from runbook.launch import owner
 
 
 def need_box(folder: Path) -> None:
@@ -61,6 +62,19 @@ class Traces:
 
     def wait_gone(self, timeout_s: float = 5.0) -> None:
         wait_until(lambda: not self.left(), timeout_s, self.left)
+
+
+def orphans() -> list[Path]:
+    """Cgroups of owners that are dead; those of living ones (other tests, other people) do not
+    count."""
+    found = []
+    for folder in cgroup2_folder().glob(f"{owner.PREFIX}*"):
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = owner.lock_folder(str(folder))
+            if descriptor is not None:
+                os.close(descriptor)
+                found.append(folder)
+    return found
 
 
 def wait_until(true, timeout_s, what=lambda: ""):

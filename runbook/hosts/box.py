@@ -23,7 +23,12 @@ from runbook.hosts.local import execute_here
 from runbook.launch.owned import Job, Owned
 
 BOOT_S = 60.0
+SETTLE_S = 60.0
 GO_DOWN_S = 120.0
+
+#: A parent outside the box's process namespace. nsenter's own would stop, and never go on, when a
+#: box that goes down stops its processes before it ends them.
+_WAIT = ("/bin/sh", "-c", '"$@"; exit $?', "sh")
 
 
 class Box(Host):
@@ -61,8 +66,9 @@ class Box(Host):
 
     def open(self) -> None:
         """Boot. ``NotHere``, ``HostFailed``, or ``RunBusy`` when another process has it open."""
-        if self._owned is not None:
+        if self._init is not None:
             return
+        self.close()
         if reason := why_no_box(self.state):
             raise NotHere(f"no box can be made here: {reason}")
         for folder in ("upper", "work", "root"):
@@ -70,7 +76,7 @@ class Box(Host):
         pairs = [text for source, target in self.binds for text in (str(source), str(target))]
         job = Job(
             argv=[
-                shutil.which("unshare") or "",
+                shutil.which("unshare", path=COMMAND_ENV["PATH"]) or "",
                 *NAMESPACES,
                 "--fork",
                 "--kill-child",
@@ -87,7 +93,7 @@ class Box(Host):
         )
         self._owned = Owned(job, self.state / "owner.log")
         try:
-            self._wait_booted(self._owned)
+            self._wait_booted(self._owned, SETTLE_S)
         except BaseException:
             self.close()
             raise
@@ -104,13 +110,14 @@ class Box(Host):
         self._go_down("poweroff")
         self.close()
 
-    def reboot(self) -> None:
-        """Reboot in good order, through systemd, and return when it is up again."""
+    def reboot(self, settle_s: float = SETTLE_S) -> None:
+        """Reboot in good order, through systemd, and return when it is up again: when every unit
+        that starts at boot has started or failed, or after ``settle_s``."""
         self._go_down("reboot")
-        self._boot_again()
+        self._boot_again(settle_s)
 
-    def cut(self) -> None:
-        """Sudden death of everything in the box, as by a power cut; returns when it is up again.
+    def cut(self, settle_s: float = SETTLE_S) -> None:
+        """Sudden death of everything in the box, as by a power cut; returns as ``reboot`` does.
 
         This machine's page cache survives it, so writes that never reached the disk are not lost.
         """
@@ -118,7 +125,7 @@ class Box(Host):
         self._init = None
         owned.order("stop", grace_s=0)
         self._wait_exited(owned, BOOT_S)
-        self._boot_again()
+        self._boot_again(settle_s)
 
     @property
     def python(self) -> str:
@@ -128,9 +135,9 @@ class Box(Host):
     def execute(self, argv: Sequence[str], stdin: bytes, timeout_s: float) -> Done:
         """Run ``argv`` inside; on time-out, and when the box goes down, all of it is ended."""
         self._running()
-        env = [f"{name}={value}" for name, value in COMMAND_ENV.items()]
-        inside = ["nsenter", "--target", str(self._init), *NAMESPACES, "--cgroup", "--"]
-        done = execute_here([*inside, "env", "-i", *env, *argv], stdin, timeout_s, COMMAND_ENV)
+        env = ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in COMMAND_ENV.items())]
+        enter = ["nsenter", "--target", str(self._init), *NAMESPACES, "--cgroup", "--no-fork"]
+        done = execute_here([*enter, "--", *_WAIT, *env, *argv], stdin, timeout_s, COMMAND_ENV)
         return Done(tuple(argv), done.code, done.out, done.err)
 
     def why_no_systemd(self) -> str | None:
@@ -179,6 +186,9 @@ class Box(Host):
     def _running(self) -> Owned:
         if self._owned is None or self._init is None:
             raise HostFailed("the box is not booted", "a booted box", "open it")
+        if self._owned.event(0) is not None:
+            self.close()
+            raise HostFailed("the box went down by itself", "a booted box", "open it again")
         return self._owned
 
     def _go_down(self, how: str) -> None:
@@ -193,32 +203,29 @@ class Box(Host):
             self.close()
             raise HostFailed(f"the box did not go down within {timeout_s:g} s")
 
-    def _boot_again(self) -> None:
+    def _boot_again(self, settle_s: float) -> None:
         owned = self._owned
         if owned is not None:
             owned.order("start")
-            self._wait_booted(owned)
+            self._wait_booted(owned, settle_s)
 
-    def _wait_booted(self, owned: Owned) -> None:
-        deadline = time.monotonic() + BOOT_S
+    def _wait_booted(self, owned: Owned, settle_s: float) -> None:
+        begun = time.monotonic()
         outer = owned.started(f"the box {self.state}", BOOT_S)["pid"]
-        said = ""
-        while time.monotonic() < deadline:
-            event = owned.event(0.03)
+        said = "nothing"
+        while (waited_s := time.monotonic() - begun) < BOOT_S or said == "starting":
+            event = owned.event(0.03 if waited_s < 5 else 0.3)
             if event is not None:
-                self.close()
-                raise HostFailed(f"the box ended while booting: {self._console()}")
+                break
             self._init = self._init or _systemd_below(outer)
-            if self._init is None:
-                continue
-            left_s = max(1.0, deadline - time.monotonic())
-            said = self.execute(
-                ("systemctl", "is-system-running", "--wait"), b"", left_s
-            ).out.strip()
-            if said in ("running", "degraded"):
+            if self._init is not None:
+                asked = self.execute(("systemctl", "is-system-running"), b"", BOOT_S)
+                said = asked.out.strip()
+            # "starting": the basic system is up, units that start at boot may take their time.
+            if said in ("running", "degraded") or (said == "starting" and waited_s > settle_s):
                 return
         self.close()
-        raise HostFailed(f"the box had not booted after {BOOT_S:g} s ({said}): {self._console()}")
+        raise HostFailed(f"the box did not boot (systemd says {said}): {self._console()}")
 
     def _console(self) -> str:
         text = (self.state / "console.log").read_text(errors="backslashreplace").strip()

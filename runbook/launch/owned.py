@@ -84,10 +84,10 @@ class Owned:
             while b"\n" not in self._buffer:
                 if self._process.stdout is None or self._process.stdout.closed:
                     return {"event": "ended"}
-                wait_s = max(0.0, deadline - time.monotonic())
-                if not select.select([self._process.stdout], [], [], wait_s)[0]:
+                pipe = self._process.stdout.fileno()
+                if not is_readable(pipe, max(0.0, deadline - time.monotonic())):
                     return None
-                data = os.read(self._process.stdout.fileno(), 65536)
+                data = os.read(pipe, 65536)
                 if not data:
                     return {"event": "ended"}
                 self._buffer += data
@@ -135,6 +135,13 @@ class Owned:
 
     def _fault(self) -> str:
         return self._faults.read_text(errors="backslashreplace").strip()[-2000:]
+
+
+def is_readable(descriptor: int, timeout_s: float = 0.0) -> bool:
+    """Whether there is something to read, or the end; for a pidfd: whether the process ended."""
+    poll = select.poll()  # select(2) knows descriptors below 1024 only
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
 
 
 def runner_pid() -> int | None:

@@ -272,8 +272,8 @@ def start_child(job: Job, env: dict[str, str], cgroup: str | None) -> int | None
 class Worker:
     """Starts the child and serves orders until the life line breaks."""
 
-    def __init__(self, job: Job, env: dict[str, str], cgroup: str | None) -> None:
-        self.job, self.env, self.cgroup = job, env, cgroup
+    def __init__(self, job: Job, creator: int, env: dict[str, str], cgroup: str | None) -> None:
+        self.job, self.creator, self.env, self.cgroup = job, creator, env, cgroup
         self.child: int | None = None
         self.kill_at: float | None = None
         self.pending = b""
@@ -284,9 +284,10 @@ class Worker:
         poll.register(0, select.POLLIN)
         wake = watch_signals()
         poll.register(wake, select.POLLIN)
-        if self.job["watch_pid"]:
+        # The creator's own end, too: a process forked from it may hold the life line open.
+        for pid in filter(None, (self.creator, self.job["watch_pid"])):
             try:
-                poll.register(os.pidfd_open(self.job["watch_pid"]), select.POLLIN)
+                poll.register(os.pidfd_open(pid), select.POLLIN)
             except ProcessLookupError:
                 return
         self.start()
@@ -380,7 +381,9 @@ def take_lock(path: str) -> bool:
     return True
 
 
-def work(job: Job, keeper: int, cgroup: str | None, credentials: str | None) -> None:
+def work(
+    job: Job, creator: int, keeper: int, cgroup: str | None, credentials: str | None
+) -> None:
     """The worker process, from fork to end."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -389,7 +392,7 @@ def work(job: Job, keeper: int, cgroup: str | None, credentials: str | None) -> 
             env = dict(job["env"])
             env.update({"RUNBOOK_CGROUP": cgroup} if cgroup else {})
             env.update({"CREDENTIALS_DIRECTORY": credentials} if credentials else {})
-            Worker(job, env, cgroup).serve()
+            Worker(job, creator, env, cgroup).serve()
     finally:
         clean_up(job, cgroup, credentials)
 
@@ -405,6 +408,7 @@ def keep(worker: int) -> None:
 
 def main() -> int:
     """Read the job, prepare what outlives either process, and divide in two."""
+    creator = os.getppid()
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     with open(0, "rb", buffering=0, closefd=False) as life_line:
         job: Job = json.loads(life_line.readline())
@@ -423,7 +427,7 @@ def main() -> int:
     worker = os.fork()
     if not worker:
         try:
-            work(job, keeper, cgroup, credentials)
+            work(job, creator, keeper, cgroup, credentials)
         except Exception:
             traceback.print_exc()
         finally:

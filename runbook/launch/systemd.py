@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,7 +12,7 @@ from pathlib import PurePosixPath
 from runbook.errors import ServerFailed
 from runbook.hosts.base import COMMAND_ENV, Host
 from runbook.hosts.local import LocalHost
-from runbook.launch.owned import Job, Owned
+from runbook.launch.owned import Job, Owned, is_readable
 from runbook.launch.server import Launcher, RunningServer
 from runbook.launch.spec import LaunchSpec
 from runbook.launch.unit import UnitSettings, render_unit
@@ -145,7 +144,7 @@ class UnitServer(RunningServer):
         if self._stopped or not self.main_pid:
             return False
         if self._pidfd is not None:
-            return not select.select([self._pidfd], [], [], 0)[0]
+            return not is_readable(self._pidfd)
         now = show(self.host, self.unit, "MainPID", "ActiveState")
         return now == {"MainPID": str(self.main_pid), "ActiveState": "active"}
 

@@ -1,10 +1,11 @@
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from boxes import Traces, need_box
+from boxes import Traces, need_box, wait_until
 
 from runbook import params
 from runbook.errors import BadInput, HostFailed, RunBusy
@@ -183,3 +184,48 @@ def test_ssh_is_said_to_be_missing(tmp_path):
         open_host(params.Host(kind="ssh", address="a@b"), tmp_path),
     ):
         pass
+
+
+def test_a_box_that_went_down_by_itself_is_said_to_and_boots_again(tmp_path):
+    need_box(tmp_path)
+    with Box(tmp_path / "box") as box:
+        first = box.boot_id()
+        box.run("systemctl", "--no-block", "poweroff")
+        with pytest.raises(HostFailed, match="ended with"):
+            box.run("sleep", "50")
+        with pytest.raises(HostFailed, match=r"went down by itself"):
+            wait_until(lambda: box.run("true", check=False).code == "never", 5)
+        box.open()
+        assert box.boot_id() != first
+
+
+def test_a_unit_that_takes_long_to_start_does_not_hold_up_the_boot(tmp_path):
+    need_box(tmp_path)
+    with Box(tmp_path / "box") as box:
+        text = "[Service]\nType=oneshot\nTimeoutStartSec=600\nExecStart=sleep 500\n"
+        box.write(UNITS / "slow.service", text + "[Install]\nWantedBy=multi-user.target\n")
+        box.run("systemctl", "enable", "slow.service")
+        box.reboot(settle_s=0.5)
+        assert state_of(box, "slow.service") == "activating"
+
+
+def test_a_project_in_tmp_with_an_interpreter_of_its_own_is_seen(tmp_path):
+    need_box(tmp_path)
+    project = tmp_path / "a b:c"
+    subprocess.run(
+        [Path(sys.prefix, "bin/uv"), "venv", "-q", "--python", sys.executable, project / ".venv"],
+        check=True,
+    )
+    code = (
+        "import sys; from pathlib import Path; from runbook.hosts import Box\n"
+        "with Box(Path(sys.argv[1]), [Path(sys.argv[2])]) as box:\n"
+        "    print(box.run(box.python, '-c', 'import sys; print(sys.prefix)').out)\n"
+    )
+    done = subprocess.run(
+        [project / ".venv/bin/python", "-c", code, project / "run/box", project],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == str(project / ".venv"), done.stderr

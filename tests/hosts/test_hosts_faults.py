@@ -3,20 +3,31 @@
 import contextlib
 import os
 import signal
+import time
+from pathlib import Path
 
 import pytest
-from boxes import Traces, children_of, need_box, run_python
+from boxes import Traces, children_of, need_box, orphans, run_python, wait_until
 
 from runbook.hosts.box import Box
 
 HOLD = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from runbook.hosts.box import Box
 box = Box(Path(sys.argv[1]))
 box.open()
 print(box._init, box._owned.pid, flush=True)
+if os.environ.get("FORK"):
+    os.fork() or time.sleep(20)
 time.sleep(600)
+"""
+BOOT = """
+import sys
+from pathlib import Path
+from runbook.hosts.box import Box
+print("ready", flush=True)
+Box(Path(sys.argv[1])).open()
 """
 
 
@@ -42,6 +53,33 @@ def held(tmp_path):
 class Pid:
     def __init__(self, pid):
         self.pid = pid
+
+
+def test_the_creator_dies_while_the_box_boots(tmp_path):
+    need_box(tmp_path)
+    for delay_s in (0.05, 0.2, 0.4):
+        with run_python(BOOT, str(tmp_path / "box")) as creator:
+            creator.stdout.readline()
+            time.sleep(delay_s)
+            creator.kill()
+        wait_until(lambda: not using(tmp_path), 5)
+    wait_until(lambda: not orphans(), 5, orphans)
+
+
+def using(folder):
+    """Processes whose arguments name the folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdecimal() and os.fsencode(folder) in (entry / "cmdline").read_bytes():
+                found.append(entry.name)
+    return found
+
+
+def test_a_process_forked_from_the_creator_does_not_keep_the_box(held):
+    creator, traces = held(FORK="1")
+    creator.kill()
+    traces.wait_gone()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
