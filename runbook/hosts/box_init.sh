@@ -75,6 +75,11 @@ mkdir run/outside
 pivot_root . run/outside
 cd /
 while [ $# -gt 0 ]; do
+    # Another name for what was bound before, through a link that shows here too.
+    if [ "$1" != "$2" ] && [ -e "$2" ]; then
+        shift 2
+        continue
+    fi
     if [ -d "/run/outside$1" ]; then
         mkdir -p "$2"
     else

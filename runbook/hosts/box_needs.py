@@ -89,12 +89,12 @@ def _why_no_overlay(state: Path) -> str | None:
         done = execute_here(argv, b"", 20, COMMAND_ENV)
     if done.code == 0:
         return None
-    said = done.err.strip()
+    said = done.err.strip().partition("\n")[0].replace(f"{trial}/", "")
     return f"no overlay with its files in {state} ({said}): use a folder on ext4, xfs or tmpfs"
 
 
 def visible(paths: Iterable[Path]) -> list[tuple[Path, Path]]:
-    """(source, target) for each path and for what it resolves to, parents first.
+    """(source, target) for each path: what it resolves to, parents first, then its other names.
 
     A path that holds the box's own folders is left out: the overlay shows it anyway.
     """
@@ -104,7 +104,8 @@ def visible(paths: Iterable[Path]) -> list[tuple[Path, Path]]:
             raise BadInput(f"{path} does not exist", "a path to show in the box")
         source = path.resolve()
         pairs |= {(source, target) for target in (path.absolute(), source)}
-    return sorted(pair for pair in pairs if not _hides(pair[1]))
+    shown = (pair for pair in pairs if not _hides(pair[1]))
+    return sorted(shown, key=lambda pair: (pair[0] != pair[1], pair[1]))
 
 
 def not_shown(path: Path) -> bool:

@@ -113,11 +113,16 @@ def test_any_path_will_do_for_its_files_and_for_what_it_sees(tmp_path, name):
 
 def test_a_bind_through_a_link_is_seen_by_both_names(tmp_path):
     need_box(tmp_path)
-    (tmp_path / "real").mkdir()
-    (tmp_path / "real/file").write_text("seen")
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    with Box(tmp_path / "box", [tmp_path / "link"]) as box:
-        assert box.read(tmp_path / "link/file") == box.read(tmp_path / "real/file") == b"seen"
+    for folder in ("real", "project"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "file").write_text(folder)
+    links = [tmp_path / "link", tmp_path / "project/inner"]
+    for link in links:
+        link.symlink_to(tmp_path / "real")
+    with Box(tmp_path / "box", [*links, tmp_path / "project"]) as box:
+        for folder in (*links, tmp_path / "real"):
+            assert box.read(folder / "file") == b"real"
+        assert box.read(tmp_path / "project/file") == b"project"
 
 
 def test_a_bind_that_holds_the_boxs_own_folders_does_not_hide_them(tmp_path):
