@@ -45,6 +45,7 @@ class Box(Host):
         self.binds = visible([*binds, Path(sys.prefix), Path(sys.base_prefix)])
         self._owned: Owned | None = None
         self._init: int | None = None
+        self._namespace: Path | None = None
 
     def __enter__(self) -> Self:
         self.open()
@@ -151,12 +152,11 @@ class Box(Host):
     def host_pid(self, pid: int) -> int | None:
         """The process ``pid`` of the box as this machine numbers it, ``None`` when it is gone."""
         self._running()
-        namespace = Path(f"/proc/{self._init}/ns/pid").readlink()
         for entry in Path("/proc").iterdir():
             if not entry.name.isdecimal():
                 continue
             try:
-                if (entry / "ns/pid").readlink() != namespace:
+                if _process_namespace(int(entry.name)) != self._namespace:
                     continue
                 for line in (entry / "status").read_text().splitlines():
                     if line.startswith("NSpid:") and int(line.split()[-1]) == pid:
@@ -186,7 +186,7 @@ class Box(Host):
     def _running(self) -> Owned:
         if self._owned is None or self._init is None:
             raise HostFailed("the box is not booted", "a booted box", "open it")
-        if self._owned.event(0) is not None:
+        if self._namespace is None or _process_namespace(self._init) != self._namespace:
             self.close()
             raise HostFailed("the box went down by itself", "a booted box", "open it again")
         return self._owned
@@ -211,6 +211,7 @@ class Box(Host):
 
     def _wait_booted(self, owned: Owned, settle_s: float) -> None:
         begun = time.monotonic()
+        self._namespace = None
         outer = owned.started(f"the box {self.state}", BOOT_S)["pid"]
         said = "nothing"
         while (waited_s := time.monotonic() - begun) < BOOT_S or said == "starting":
@@ -219,6 +220,7 @@ class Box(Host):
                 break
             self._init = self._init or _systemd_below(outer)
             if self._init is not None:
+                self._namespace = self._namespace or _process_namespace(self._init)
                 asked = self.execute(("systemctl", "is-system-running"), b"", BOOT_S)
                 said = asked.out.strip()
             # "starting": the basic system is up, units that start at boot may take their time.
@@ -230,6 +232,14 @@ class Box(Host):
     def _console(self) -> str:
         text = (self.state / "console.log").read_text(errors="backslashreplace").strip()
         return text[-1500:] or "nothing on its console"
+
+
+def _process_namespace(pid: int) -> Path | None:
+    """Names the process namespace of a process; ``None`` when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/ns/pid").readlink()
+    except OSError:
+        return None
 
 
 def _systemd_below(outer: int) -> int | None:
