@@ -381,9 +381,7 @@ def take_lock(path: str) -> bool:
     return True
 
 
-def work(
-    job: Job, creator: int, keeper: int, cgroup: str | None, credentials: str | None
-) -> None:
+def work(job: Job, creator: int, keeper: int, cgroup: str | None, credentials: str | None) -> None:
     """The worker process, from fork to end."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
