@@ -12,12 +12,14 @@ from typing import Any
 
 from runbook.engines import Engine
 from runbook.errors import HostFailed
+from runbook.hosts import box_needs
 from runbook.hosts.base import Done, Host
 from runbook.launch.ports import port_holder
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Params
 from runbook.probe.ask import Questions, ServingFacts, ask_serving
 from runbook.rehearsal.model import resolve_model
+from runbook.run import outputs_root
 from runbook.verify_stack import gpus
 
 NOT_FOUND = 127
@@ -106,7 +108,7 @@ def gather(
 ) -> StackFacts:
     """All facts of ``host``, and of each launch as it would be run there."""
     readings = {fact.name: read_fact(host, fact) for fact in HOST_FACTS}
-    readings["systemd"] = _read_systemd(host)
+    readings["systemd"] = _read_systemd(params, host)
     readings["port"] = Reading(
         {"port": params.server.port, "holder": port_holder(params.server.port)}
     )
@@ -154,12 +156,19 @@ def model_paths(params: Params) -> dict[str, str]:
     return {role: resolve_model(path) for role, path in named.items() if path}
 
 
-def _read_systemd(host: Host) -> Reading:
-    """Whether a systemd takes orders there: its absence is a known fact, with the reason."""
+def _read_systemd(params: Params, host: Host) -> Reading:
+    """Whether a systemd takes orders there: its absence is a known fact, with the reason.
+
+    Where a box is wanted and another host is asked, the reason is why no box can be made.
+    """
     try:
-        return Reading({"kind": host.kind, "why_not": host.why_no_systemd()})
+        why_not = host.why_no_systemd()
     except HostFailed as error:
         return Reading(reason=error.found)
+    if params.host.kind == "box" != host.kind:
+        why_no_box = box_needs.why_no_box(outputs_root())
+        why_not = f"no box can be made: {why_no_box}" if why_no_box else why_not
+    return Reading({"kind": host.kind, "why_not": why_not})
 
 
 def _distinct(words: Iterable[str]) -> tuple[str, ...]:

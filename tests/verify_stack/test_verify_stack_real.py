@@ -1,6 +1,7 @@
 """The stage on this machine, by its own interpreter."""
 
 import hashlib
+import os
 import socket
 from pathlib import Path
 
@@ -93,6 +94,14 @@ def test_nothing_is_asked_when_a_check_is_unknown(model, free_port):
 
     with pytest.raises(BadInput, match="there is no check 'prot'"):
         verify(rehearsal(model, free_port, "stack.checks.prot=off"), Untouched())
+
+
+def test_where_no_box_can_be_made_the_reason_is_told(model, free_port, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    report = verify(rehearsal(model, free_port), LocalHost())
+    systemd = by_name(report)["systemd"]
+    assert systemd.status == "warn"
+    assert systemd.found.startswith("no box can be made: it needs root")
 
 
 def test_in_a_box_systemd_passes(box, free_port):
