@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import posixpath
 import re
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from traitlets.config import Config
 
 from runbook import atomic
 from runbook.errors import BadInput, RunbookWarning
-from runbook.publish import sections
+from runbook.hosts.base import Host
+from runbook.publish import host_files, sections
 from runbook.publish.artefacts import Artefacts
 from runbook.publish.figure import FOLDER
 from runbook.publish.markup import drop_html, squeeze
@@ -70,6 +72,26 @@ def export(run_path: Path, to: Path | None = None, *, mode: int = 0o600) -> Path
     return path
 
 
+def write_on(host: Host, run_path: Path, to: str) -> str:
+    """Write the document and its figures on a host, absolute path ``to``; says what was done.
+
+    What was edited by hand is kept and named as by ``export``. Raises ``HostFailed``.
+    """
+    text, figures = render(run_path)
+    path = host_files.resolve(host, to)
+    folder = posixpath.dirname(path)
+    host.make_dir(f"{folder}/{FOLDER}", 0o700)
+    for name, png in figures.items():
+        host.write(f"{folder}/{FOLDER}/{name}", png, 0o600)
+    before = host.read(path)
+    said = f"{to}: written, with {len(figures)} figures"
+    if before is not None and is_edited(before.decode(errors="replace")):
+        kept = host_files.keep_copy(host, path, before)
+        said += f"; it was edited by hand, or is not ours: kept as {kept}"
+    host.write(path, text, 0o600)
+    return said
+
+
 def render(run_path: Path) -> tuple[str, dict[str, bytes]]:
     """The text of the document, and its figures: file name to PNG. Nothing is written."""
     found = Artefacts.of(run_path)
@@ -99,19 +121,13 @@ def keep_edited(path: Path) -> Path | None:
     before = path.read_bytes()
     if not is_edited(before.decode(errors="replace")):
         return None
-    kept = path.with_name(free_name(path.name, {one.name for one in path.parent.iterdir()}))
+    kept = path.with_name(
+        host_files.free_name(path.name, {one.name for one in path.parent.iterdir()})
+    )
     atomic.write(kept, before, path.stat().st_mode & 0o777)
     said = f"{path} was edited by hand, or is not ours: kept as {kept.name}"
     warnings.warn(RunbookWarning(said), stacklevel=3)
     return kept
-
-
-def free_name(name: str, taken: Collection[str]) -> str:
-    """The first of ``<name>.orig-1``, ``-2``, ... that is not taken."""
-    number = 1
-    while f"{name}.orig-{number}" in taken:
-        number += 1
-    return f"{name}.orig-{number}"
 
 
 # --- putting the notebook of the document together -------------------------------------------

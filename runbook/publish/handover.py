@@ -7,7 +7,7 @@ from pathlib import Path
 
 from runbook.params import Params
 from runbook.publish.artefacts import Artefacts
-from runbook.publish.tables import UNKNOWN, Code, Markdown, code, escape, fence, table
+from runbook.publish.tables import UNKNOWN, Code, Markdown, code, escape, fence, joined, table
 
 #: Who carries out the commands of the section, by kind of host.
 _WHERE = {
@@ -18,7 +18,7 @@ _WHERE = {
 
 
 def service_section(run_path: Path) -> Markdown:
-    """The unit as installed, the files that belong to it, and what the installation changed."""
+    """The unit, the files that belong to it, and the plan with its difference."""
     found = Artefacts.of(run_path)
     unit, manifest = found.run.params.service.unit, found.manifest
     text, diff = found.service_file(unit), found.service_file("diff.txt")
@@ -31,13 +31,9 @@ def service_section(run_path: Path) -> Markdown:
     if manifest.get("start_timeout_origin"):
         parts.append(escape(str(manifest["start_timeout_origin"])) + ".")
     parts.append(fence(text, "ini") if text else "*The unit was not written.*")
-    parts.append(str(table(files, empty="No file is recorded as installed.")))
+    parts.append(str(table(files, empty="No file is recorded.")))
     if diff is not None:
-        parts.append(
-            "What the installation changed:\n\n" + fence(diff, "diff")
-            if diff.strip()
-            else "The installation changed nothing: everything was as planned."
-        )
+        parts.append("The plan, with the difference to what was there:\n\n" + fence(diff, "diff"))
     return Markdown("\n\n".join(parts))
 
 
@@ -54,17 +50,23 @@ def proofs_table(run_path: Path) -> Markdown:
 
 def operations(run_path: Path) -> Markdown:
     """How to start, stop and watch the service, roll it back, and what happens by itself."""
-    params = Artefacts.of(run_path).run.params
+    found = Artefacts.of(run_path)
+    params = found.run.params
     where = _WHERE[params.host.kind].format(address=escape(params.host.address or ""))
-    return Markdown(
-        "\n\n".join(
-            [
-                f"The commands are given {where}.",
-                str(table(_commands(params, run_path))),
-                "\n".join(f"- {line}" for line in _by_itself(params)),
-            ]
-        )
+    return joined(
+        _once_installed(found),
+        f"The commands are given {where}.",
+        table(_commands(params, run_path)),
+        "\n".join(f"- {line}" for line in _by_itself(params)),
     )
+
+
+def _once_installed(found: Artefacts) -> str:
+    step = found.steps["install_service"]
+    if step.status == "completed":
+        return ""
+    how = step.status.replace("_", " ")
+    return f"**The service is not installed (this step is {how}); the following holds once it is.**"
 
 
 def _commands(params: Params, run_path: Path) -> list[dict[str, object]]:
@@ -82,10 +84,12 @@ def _commands(params: Params, run_path: Path) -> list[dict[str, object]]:
     own = [
         ("status", f"runbook service status {file} --run {run}"),
         ("logs", f"runbook service logs {file} --run {run}"),
-        ("prove again", f"runbook service verify {file} --run {run}"),
+        (
+            "prove again (kills it, and boots a box again)",
+            f"runbook service verify {file} --run {run}",
+        ),
         ("roll back to the generation before", f"runbook service rollback {file} --run {run}"),
         ("remove", f"runbook service uninstall {file} --run {run}"),
-        ("is it still what was measured?", f"runbook drift {run}"),
     ]
     rows = own if params.host.kind == "box" else [*rows, *own[2:]]
     return [{"to": what, "command": Code(command)} for what, command in rows]
@@ -99,8 +103,8 @@ def _by_itself(params: Params) -> list[str]:
         f"{service.start_limit_burst} failed starts it stays failed until "
         f"{code('systemctl reset-failed ' + service.unit)}.",
         f"On stop: SIGTERM, and what still runs after {timeouts.stop_s:g} s is killed.",
-        "On drift (unit, drop-in, interpreter or model changed): nothing happens by itself; "
-        f"{code('runbook drift')} tells.",
+        "On drift (unit or drop-in changed by hand): nothing happens by itself; "
+        f"{code('runbook service status')} tells.",
     ]
 
 

@@ -9,6 +9,9 @@ from typing import Any
 from runbook.publish.artefacts import Artefacts
 from runbook.publish.tables import Markdown, code, escape, table
 
+#: Names of the proofs that the service is started as it was measured.
+_SAME_LAUNCH = ("environment", "arguments", "interpreter", "directory", "limits")
+
 _ALGORITHM_FLAGS = ("--speculative-algorithm", "--spec-type")
 
 
@@ -56,11 +59,13 @@ def assumptions(run_path: Path) -> Markdown:
             {"assumption": "the benchmark stands for production traffic", **_traffic(found)},
             {
                 "assumption": "the service has the environment of the launch that was measured",
-                **_judged(proofs, ("environ", "argument", "launch")),
+                **_judged(
+                    proofs, ("environment", "arguments", "interpreter", "directory", "limits")
+                ),
             },
             {
                 "assumption": "the NCCL tuning fits the PCIe topology",
-                **_judged(checks, ("nccl", "topo", "pcie", "p2p")),
+                **_judged(checks, ("nccl", "topo", "p2p", "acs")),
             },
             {
                 "assumption": "the model files are where they were, and what they were",
@@ -86,17 +91,18 @@ def _judged(items: Iterable[Mapping[str, Any]], words: Sequence[str]) -> dict[st
     """Tested when an item whose name holds one of ``words`` came to an answer."""
     about = [item for item in items if any(word in str(item["name"]).lower() for word in words)]
     answered = [item for item in about if item["status"] not in _OPEN]
+    refuted = any(item["status"] in ("fail", "refuted") for item in answered)
     evidence = "; ".join(
         f"{item['name']}: {item['status']} ({item.get('evidence') or item.get('found') or '-'})"
         for item in answered or about
     )
     return {
-        "tested": "tested" if answered else "not tested",
+        "tested": "refuted" if refuted else "tested" if answered else "not tested",
         "evidence": evidence or "nothing in this run looked at it",
     }
 
 
-_OPEN = frozenset({"unknown", "skipped", "not provable here", "not_provable", "not made"})
+_OPEN = frozenset({"unknown", "skipped", "not provable here"})
 
 
 def limits(run_path: Path) -> Markdown:
@@ -126,15 +132,21 @@ def _limits(found: Artefacts) -> list[str]:
         )
     if found.decision is not None and found.decision["status"] == "provisional":
         lines.append("The scatter between lives: the choice is provisional, without intervals.")
-    lines += [_unanswered("check", check) for check in found.stack.get("checks", [])]
-    lines += [_unanswered("proof", proof) for proof in found.proofs]
-    return [line for line in lines if line]
+    return [
+        *lines,
+        *_unanswered("Checks", found.stack.get("checks", [])),
+        *_unanswered("Proofs", found.proofs),
+    ]
 
 
-def _unanswered(kind: str, item: Mapping[str, Any]) -> str:
-    if item["status"] not in _OPEN:
-        return ""
-    why = str(item.get("evidence") or item.get("found") or "no reason was noted")
-    return (
-        f"{kind.capitalize()} {escape(str(item['name']))}: {escape(item['status'])}, {escape(why)}"
-    )
+def _unanswered(kind: str, items: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Items without an answer, those of one reason in one line."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for item in items:
+        if item["status"] in _OPEN:
+            why = str(item.get("evidence") or item.get("found") or "no reason was noted")
+            groups.setdefault((str(item["status"]), why), []).append(str(item["name"]))
+    return [
+        f"{kind} without an answer: {escape(', '.join(names))}: {escape(status)}, {escape(why)}"
+        for (status, why), names in groups.items()
+    ]

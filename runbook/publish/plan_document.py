@@ -6,11 +6,20 @@ an edit by hand is seen. A file without a block gets it at its end.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
+import posixpath
 import re
 from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
 
 from runbook.errors import BadInput
+from runbook.hosts.base import Host
+from runbook.publish import host_files
+from runbook.publish.artefacts import Artefacts
+from runbook.publish.state import headline, verdict_lines
+from runbook.publish.tables import escape
 
 _BEGIN = re.compile(
     rb"^<!-- golive-runbook:begin(?: sha256=([0-9a-f]{64}))?[^\r\n]*-->[ \t]*(?=\r?$)", re.MULTILINE
@@ -43,6 +52,50 @@ def is_edited(text: bytes) -> bool:
     """Whether the block in ``text`` is not, to the letter, as it was written."""
     place = _find(text)
     return place is not None and place.digest != _digest(place.body)
+
+
+def block(run_path: Path, date: datetime.date) -> str:
+    """The block for a run: result, date and link to the document."""
+    found = Artefacts.of(run_path)
+    params = found.run.params
+    lines = [
+        f"### Go-live of {escape(params.name)}, {date.isoformat()}",
+        "",
+        f"Status: {escape(headline(found))}",
+        "",
+        *(f"- {line}" for line in verdict_lines(found)[:2]),
+    ]
+    document, plan = (
+        posixpath.normpath(posixpath.join(params.server.cwd, path)) if path else None
+        for path in (params.record.document, params.record.plan)
+    )
+    if document and plan:
+        link = quote(posixpath.relpath(document, posixpath.dirname(plan)))
+        lines.append(f"- **Record.** [{escape(posixpath.basename(document))}]({link})")
+    return "\n".join(lines)
+
+
+def update_on(host: Host, path: str, block: str) -> str:
+    """Put ``block`` into the plan document at the absolute ``path``; says what was done.
+
+    A link is followed and stays, mode and owner stay; a block that was edited by hand is kept
+    with its whole file as ``<name>.orig-N``. Raises ``BadInput`` as ``update``, ``HostFailed``.
+    """
+    target = host_files.resolve(host, path)
+    before = host.read(target)
+    try:
+        after = update(before, block)
+        edited = before is not None and is_edited(before)
+    except BadInput as error:
+        raise BadInput(f"{path}: {error.found}", error.wanted, error.do) from None
+    if after == before:
+        return f"{path}: the block was up to date"
+    said = f"{path}: the block was {'replaced' if before and _find(before) else 'inserted'}"
+    if before is not None and edited:
+        kept = host_files.keep_copy(host, target, before)
+        said += f"; it was edited by hand, the old text is kept as {kept}"
+    host_files.replace(host, target, after)
+    return said
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from markdown_it import MarkdownIt
 
 from runbook import atomic
 from runbook.errors import BadInput, RunbookWarning
+from runbook.hosts import LocalHost
 from runbook.publish import document
 from runbook.publish.outline import OUTLINE
 
@@ -353,3 +354,21 @@ def test_a_folder_cannot_be_the_document(run, tmp_path):
 def test_nothing_half_written_is_left(run):
     document.export(run.path)
     assert not [path for path in run.path.rglob(".*") if path.is_file()]
+
+
+def test_written_on_a_host_with_its_figures(run, tmp_path):
+    path = tmp_path / "record" / "production_v2.md"
+    said = document.write_on(LocalHost(), run.path, str(path))
+    assert said == f"{path}: written, with 2 figures"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    for link in links(path.read_text()):
+        assert (path.parent / link).read_bytes().startswith(PNG)
+    assert document.write_on(LocalHost(), run.path, str(path)) == said
+
+
+def test_edited_on_a_host_it_is_kept_and_named(run, tmp_path):
+    path = tmp_path / "production_v2.md"
+    path.write_text("mine\n")
+    said = document.write_on(LocalHost(), run.path, str(path))
+    assert said.endswith("kept as production_v2.md.orig-1")
+    assert (tmp_path / "production_v2.md.orig-1").read_text() == "mine\n"

@@ -1,5 +1,6 @@
 """The plan document belongs to the operator: outside the one block no byte changes."""
 
+import datetime
 import json
 import stat
 
@@ -8,11 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from runbook.errors import BadInput
+from runbook.errors import BadInput, HostFailed
 from runbook.hosts import LocalHost
-from runbook.publish import on_host
-from runbook.publish.artefacts import Artefacts
-from runbook.publish.plan_document import is_edited, update
+from runbook.publish.plan_document import block, is_edited, update, update_on
 
 BLOCK = "### Result\n\n- **Choice.** lean"
 BEGIN, END = b"<!-- golive-runbook:begin", b"<!-- golive-runbook:end -->"
@@ -111,89 +110,74 @@ def test_an_edit_by_hand_is_seen():
 
 # --- on a host --------------------------------------------------------------------------------
 
+TODAY = datetime.date(2026, 11, 30)
+
 
 @pytest.fixture
-def placed(run, tmp_path):
-    """A run whose record goes to a folder of this machine."""
-    values = run.params.model_dump(mode="json")
-    values["server"]["cwd"] = str(tmp_path / "srv")
-    values["record"] = {"document": "record/production v2.md", "plan": "plans/plan.md"}
-    run.write("params.yaml", json.dumps(values))
-    (tmp_path / "srv" / "plans").mkdir(parents=True)
-    return run.path, tmp_path / "srv"
+def plan(tmp_path):
+    (tmp_path / "plans").mkdir()
+    return tmp_path / "plans" / "plan.md"
 
 
-def test_relative_paths_start_at_the_servers_folder_and_the_link_resolves(placed):
-    run_path, folder = placed
-    written = on_host.write_document(LocalHost(), run_path)
-    planned = on_host.write_plan(LocalHost(), run_path)
-    assert str(written).endswith("production v2.md: written")
-    assert planned.changed
-    document = folder / "record" / "production v2.md"
-    assert document.read_text().startswith("# rehearsal: production record")
-    assert (folder / "record/figures/throughput_by_concurrency.png").is_file()
-    assert stat.S_IMODE(document.stat().st_mode) == 0o600
-    text = (folder / "plans/plan.md").read_text()
-    tokens = [child for token in MarkdownIt().parse(text) for child in token.children or []]
-    link = next(token.attrs["href"] for token in tokens if token.type == "link_open")
-    assert link == "../record/production%20v2.md"
+def test_the_block_says_result_date_and_a_link_that_resolves(run, plan):
+    text = block(run.path, TODAY)
+    assert text.startswith("### Go-live of rehearsal, 2026-11-30")
     assert "ngram-lean: +16.3 %" in text
+    assert "[production_v2.md](production_v2.md)" in text
+    values = run.params.model_dump(mode="json")
+    values["server"]["cwd"] = "/srv"
+    values["record"] = {"document": "record/the record.md", "plan": "plans/plan.md"}
+    run.write("params.yaml", json.dumps(values))
+    assert "[the record.md](../record/the%20record.md)" in block(run.path, TODAY)
 
 
-def test_writing_the_plan_again_changes_nothing(placed):
-    run_path, folder = placed
-    on_host.write_plan(LocalHost(), run_path)
-    before = (folder / "plans/plan.md").stat().st_mtime_ns
-    assert str(on_host.write_plan(LocalHost(), run_path)).endswith("was up to date")
-    assert (folder / "plans/plan.md").stat().st_mtime_ns == before
+def test_without_a_document_there_is_no_link(run):
+    values = run.params.model_dump(mode="json")
+    values["record"] = {"document": None, "plan": "/x/plan.md"}
+    run.write("params.yaml", json.dumps(values))
+    assert "Record" not in block(run.path, TODAY)
 
 
-def test_a_plan_behind_a_link_keeps_link_mode_and_text(placed, tmp_path):
-    run_path, folder = placed
+def test_writing_it_again_changes_nothing(run, plan):
+    text = block(run.path, TODAY)
+    assert update_on(LocalHost(), str(plan), text) == f"{plan}: the block was inserted"
+    before = plan.stat().st_mtime_ns
+    assert update_on(LocalHost(), str(plan), text) == f"{plan}: the block was up to date"
+    assert plan.stat().st_mtime_ns == before
+    assert update_on(LocalHost(), str(plan), "other") == f"{plan}: the block was replaced"
+
+
+def test_a_plan_behind_a_link_keeps_link_mode_and_text(plan, tmp_path):
     real = tmp_path / "real.md"
     real.write_bytes(b"# Plan\r\nmine\r\n")
     real.chmod(0o640)
-    (folder / "plans/plan.md").symlink_to(real)
-    on_host.write_plan(LocalHost(), run_path)
-    assert (folder / "plans/plan.md").is_symlink()
+    plan.symlink_to(real)
+    update_on(LocalHost(), str(plan), BLOCK)
+    assert plan.is_symlink()
     assert real.read_bytes().startswith(b"# Plan\r\nmine\r\n\r\n<!-- golive-runbook:begin")
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
 
 
-def test_a_block_edited_by_hand_is_told_and_kept(placed):
-    run_path, folder = placed
-    on_host.write_plan(LocalHost(), run_path)
-    plan = folder / "plans/plan.md"
+def test_a_block_edited_by_hand_is_told_and_kept(plan):
+    update_on(LocalHost(), str(plan), BLOCK)
     edited = plan.read_text().replace("lean", "mine")
     plan.write_text(edited)
-    written = on_host.write_plan(LocalHost(), run_path)
-    assert "edited by hand, the old text is kept as plan.md.orig-1" in str(written)
-    assert (folder / "plans/plan.md.orig-1").read_text() == edited
+    said = update_on(LocalHost(), str(plan), BLOCK)
+    assert "edited by hand, the old text is kept as plan.md.orig-1" in said
+    assert (plan.parent / "plan.md.orig-1").read_text() == edited
     assert "mine" not in plan.read_text()
 
 
-def test_a_document_edited_by_hand_is_told_and_kept(placed):
-    run_path, folder = placed
-    document = folder / "record" / "production v2.md"
-    document.parent.mkdir()
-    document.write_text("mine\n")
-    written = on_host.write_document(LocalHost(), run_path)
-    assert written.kept == "production v2.md.orig-1"
-    assert (document.parent / written.kept).read_text() == "mine\n"
-    assert on_host.write_document(LocalHost(), run_path).kept is None
-
-
-def test_two_blocks_are_named_with_the_file(placed):
-    run_path, folder = placed
-    (folder / "plans/plan.md").write_bytes(2 * update(None, "a"))
+def test_two_blocks_are_named_with_the_file(plan):
+    plan.write_bytes(2 * update(None, "a"))
     with pytest.raises(BadInput, match=r"plans/plan\.md: the plan document holds 2 blocks"):
-        on_host.write_plan(LocalHost(), run_path)
+        update_on(LocalHost(), str(plan), BLOCK)
 
 
-def test_nothing_is_written_where_nothing_is_wanted(run):
-    values = run.params.model_dump(mode="json")
-    values["record"] = {"document": None, "plan": None}
-    run.write("params.yaml", json.dumps(values))
-    assert on_host.write_document(LocalHost(), run.path) is None
-    assert on_host.write_plan(LocalHost(), run.path) is None
-    assert "Record" not in on_host.plan_block(Artefacts.of(run.path))
+def test_what_the_host_refuses_is_said(plan):
+    plan.symlink_to(plan.with_name("b"))
+    plan.with_name("b").symlink_to(plan)
+    with pytest.raises(HostFailed, match="symbolic links"):
+        update_on(LocalHost(), str(plan), BLOCK)
+    with pytest.raises(BadInput, match="no absolute path"):
+        update_on(LocalHost(), "plan.md", BLOCK)

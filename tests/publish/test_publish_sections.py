@@ -1,0 +1,153 @@
+"""The sections: values from artefacts alone, unknown is said, nothing claimed that was not done."""
+
+import json
+
+import pytest
+from synthetic_run import build_run
+
+from runbook.errors import BadInput
+from runbook.publish import sections
+from runbook.publish.artefacts import Artefacts
+from runbook.run import Run
+
+
+def change_params(run, change) -> Run:
+    values = run.params.model_dump(mode="json")
+    change(values)
+    run.write("params.yaml", json.dumps(values))
+    return Run.open(run.path)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A complete run without notebooks."""
+    return build_run(tmp_path / "r")
+
+
+ALL = [
+    sections.assumptions,
+    sections.benchmark_table,
+    sections.decision_table,
+    sections.launch_section,
+    sections.limits,
+    sections.operations,
+    sections.proofs_table,
+    sections.provenance,
+    sections.repeat,
+    sections.service_section,
+    sections.stack_table,
+    sections.todo_table,
+]
+
+
+@pytest.mark.parametrize("section", ALL, ids=lambda one: one.__name__)
+def test_without_any_artefact_a_section_says_so(run, section):
+    for path in list(run.path.rglob("*")):
+        if path.is_file() and path.name not in ("run.json", "params.yaml"):
+            path.unlink()
+    assert len(str(section(run.path))) >= 20
+
+
+def test_the_face_lists_all_sections():
+    assert sections.__all__ == sorted(sections.__all__)
+    assert {one.__name__ for one in ALL} < set(sections.__all__)
+
+
+def test_what_did_not_pass_stands_first(run):
+    run.write_json(
+        "stack.json",
+        {
+            "facts": {},
+            "checks": [
+                {"name": name, "status": status, "found": "x", "wanted": "", "fix": ""}
+                for name, status in (("a", "pass"), ("b", "unknown"), ("c", "fail"), ("d", "warn"))
+            ],
+        },
+    )
+    lines = str(sections.stack_table(run.path)).splitlines()[2:6]
+    assert [line.split("|")[1].strip() for line in lines] == ["c", "d", "b", "a"]
+
+
+def test_the_launch_of_another_configuration_or_of_none(run):
+    assert "--spec-type" not in str(sections.launch_section(run.path, "baseline"))
+    said = str(sections.launch_section(run.path, "ngram-wide"))
+    assert said == "*ngram-wide was not started in this run: no launch is recorded.*"
+
+
+def test_origin_of_each_variable(run):
+    run = change_params(run, lambda v: v["configurations"][2].update(env={"PATH": "/usr/bin"}))
+    text = str(sections.launch_section(run.path))
+    assert "| `PATH` | `/usr/bin` | parameters: configuration |" in text
+    assert "| `OMP_WAIT_POLICY` | `passive` | parameters: server |" in text
+
+
+def test_operations_of_a_service_that_is_not_there_say_so(run):
+    stored = run.read_json("run.json")
+    stored["steps"][4].update(status="skipped", reason="no --apply")
+    run.write_json("run.json", stored)
+    assert "is not installed (this step is skipped)" in str(sections.operations(run.path))
+
+
+def test_operations_on_a_real_host_are_systemctl(run):
+    text = str(sections.operations(run.path))
+    assert "systemctl start" not in text
+    run = change_params(run, lambda v: v["host"].update(kind="ssh", address="root@gpu"))
+    text = str(sections.operations(run.path))
+    assert "on root@gpu, as root" in text
+    assert "`systemctl start llm-rehearsal.service`" in text
+    assert "`journalctl -u llm-rehearsal.service -f`" in text
+
+
+def test_a_refuted_proof_refutes_the_assumption(run):
+    proofs = run.read_json("service/proofs.json")
+    proofs[0].update(status="refuted", evidence="PATH differs")
+    run.write_json("service/proofs.json", proofs)
+    line = str(sections.assumptions(run.path)).splitlines()[3]
+    assert line.endswith("| refuted | environment: refuted (PATH differs) |")
+
+
+def test_what_has_no_answer_is_grouped_by_its_reason(run):
+    checks = [
+        {"name": name, "status": "skipped", "found": "no GPU", "wanted": "", "fix": ""}
+        for name in ("gpus", "mig")
+    ]
+    run.write_json("stack.json", {"facts": {}, "checks": checks})
+    text = str(sections.limits(run.path))
+    assert "- Checks without an answer: gpus, mig: skipped, no GPU" in text
+    assert "- Proofs without an answer: memlock: not provable here, the host clips it" in text
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--speculative-algorithm", "EAGLE3"], "Speculation: `EAGLE3`."),
+        (["--speculative-algorithm=EAGLE"], "another kind (`EAGLE`), not EAGLE-3"),
+        (["--spec-type", "ngram-simple"], "n-gram drafting (`ngram-simple`), not EAGLE-3"),
+        ([], "No configuration asks for speculation."),
+    ],
+)
+def test_the_kind_of_speculation_is_said(run, args, words):
+    run.write_json("launches.json", {})
+
+    def change(values):
+        for one in values["configurations"][1:]:
+            one["args"] = args
+
+    run = change_params(run, change)
+    assert words in sections.what_it_is(Artefacts.of(run.path))
+
+
+def test_a_server_that_speaks_of_another_algorithm_is_heard(run):
+    run = change_params(run, lambda v: [one.update(args=[]) for one in v["configurations"]])
+    assert "`ngram-simple`" in sections.what_it_is(Artefacts.of(run.path))
+
+
+def test_a_folder_that_is_no_run_is_bad_input(tmp_path):
+    with pytest.raises(BadInput, match="no run folder"):
+        sections.stack_table(tmp_path)
+
+
+def test_a_damaged_artefact_is_named(run):
+    run.write("stack.json", "{")
+    with pytest.raises(BadInput, match=r"stack\.json cannot be read"):
+        sections.stack_table(run.path)
