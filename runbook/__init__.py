@@ -1,1 +1,25 @@
-"""From benchmarked LLM serving configurations to a proved systemd service."""
+"""From benchmarked LLM serving configurations to a proved systemd service.
+
+The rooms are imported when they are first used, so that ``import runbook`` costs nothing:
+``runbook.open_stage`` begins a notebook, ``runbook.stages`` does a stage's work in its run.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from runbook import publish as publish
+    from runbook import stages as stages
+    from runbook.notebook import open_stage as open_stage
+
+__all__ = ["open_stage", "publish", "stages"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "open_stage":
+        return importlib.import_module("runbook.notebook").open_stage
+    if name in __all__:
+        return importlib.import_module(f"runbook.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,20 +7,29 @@ run; opened alone it verifies or measures shortly (01, 02) or explores the examp
 from __future__ import annotations
 
 import atexit
+import shutil
 import tempfile
 import traceback
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from runbook import hosts, params
 from runbook.checks import Verdict
+from runbook.engines import Engine, engine_for
 from runbook.errors import NotHere, NotProved, ParameterError, RunbookError
 from runbook.hosts.base import Host
+from runbook.hosts.local import WithoutSystemd
+from runbook.launch.process import ProcessLauncher
+from runbook.launch.server import Launcher
+from runbook.launch.spec import LaunchSpec
+from runbook.launch.systemd import UnitLauncher
 from runbook.params import Params
-from runbook.run import STEPS, Run, clone_root
+from runbook.run import STEPS, Run, StepStatus, clone_root
 from runbook.watch import end_with_runner
+
+Kind = Literal["run", "alone", "example"]
 
 _LIVE_ALONE = ("verify_stack", "benchmark")
 
@@ -28,97 +37,129 @@ _LIVE_ALONE = ("verify_stack", "benchmark")
 class Work:
     """One stage at work in one notebook.
 
-    ``run`` is ``None`` when the notebook is opened alone and works live without a record;
-    ``example`` says that ``run`` is the committed example, which nothing changes.
+    ``kind``: ``run`` works in a run folder; ``alone`` works live in a scratch one that goes with
+    the kernel; ``example`` explores a scratch copy of the committed example.
     """
 
-    def __init__(
-        self, stage: str, parameters: Params, run: Run | None, apply: bool, example: bool
-    ) -> None:
+    def __init__(self, stage: str, run: Run, kind: Kind, apply: bool, scratch: ExitStack) -> None:
         self.stage = stage
-        self.params = parameters
         self.run = run
+        self.kind = kind
         self.apply = apply
-        self.example = example
         self._open = ExitStack()
         self._host: Host | None = None
+        self._launcher: Launcher | None = None
+        atexit.register(scratch.close)
         atexit.register(self.close)
 
     @property
-    def path(self) -> Path:
-        """The run folder. Raises ``NotHere`` when the notebook was opened alone without one."""
-        if self.run is None:
-            raise NotHere("this notebook works without a run folder", "a run", "set run = ...")
-        return self.run.path
-
-    @property
-    def recorded(self) -> Run | None:
-        """The run whose to-do list this work may change, ``None`` for the example and for none."""
-        return None if self.example else self.run
+    def params(self) -> Params:
+        """The effective parameters."""
+        return self.run.params
 
     @property
     def folder(self) -> Path:
-        """Where this work may leave files: the run folder, or a temporary one that goes with it."""
-        if self.recorded is not None:
-            return self.recorded.path
-        if not hasattr(self, "_folder"):
-            name = self._open.enter_context(tempfile.TemporaryDirectory(prefix="runbook-"))
-            self._folder = Path(name)
-        return self._folder
+        """The folder with the artefacts."""
+        return self.run.path
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the parameters, with its API key."""
+        return engine_for(self.params.server)
+
+    def specs(self) -> dict[str, LaunchSpec]:
+        """The whole launch of every configuration, by name."""
+        return {
+            one.name: self.engine.launch_spec(self.params, one)
+            for one in self.params.configurations
+        }
 
     @property
     def host(self) -> Host:
-        """The host of the parameters, opened at first use and closed with the verdict."""
+        """The host of the parameters, opened at first use and closed with the verdict.
+
+        Where no box can be made it is this machine without a systemd, and says why.
+        """
         if self._host is None:
-            self._host = self._open.enter_context(hosts.open_for(self.params, self.folder))
+            models = [Path(word) for spec in self.specs().values() for word in spec.argv[1:]]
+            seen = [path for path in models if path.is_absolute() and path.exists()]
+            try:
+                opened = hosts.open_for(self.params, self.folder, seen)
+                self._host = self._open.enter_context(opened)
+            except NotHere as error:
+                self._host = WithoutSystemd(error.found)
         return self._host
+
+    @property
+    def launcher(self) -> Launcher:
+        """How servers are started for measuring: as runtime units where systemd is, else as
+        processes."""
+        if self._launcher is None:
+            as_units = self.params.benchmark.launch == "unit"
+            if as_units and self.host.why_no_systemd() is None:
+                self._launcher = UnitLauncher(self.host)
+            else:
+                self._launcher = ProcessLauncher(self.folder / "logs")
+        return self._launcher
+
+    def todo(self) -> Any:
+        """The to-do list of the run as a table; a sentence where there is none."""
+        from runbook.publish import sections
+        from runbook.publish.tables import Markdown
+
+        if self.kind == "alone":
+            return Markdown(f"Working live, without a record, with `{self.params.name}`.")
+        if self.kind == "example":
+            print("the committed example run: nothing is measured and nothing is changed")
+        return sections.todo_table(self.folder)
 
     def begin(self, step: str) -> None:
         """Mark a step of the to-do list as being worked on."""
-        if self.recorded is not None:
-            self.recorded.begin(step)
+        if self.kind == "run":
+            self.run.begin(step)
 
     def end(self, step: str, verdict: Verdict) -> None:
         """Mark a step as completed or failed by its verdict."""
-        if self.recorded is not None:
-            status = "completed" if verdict.ok else "failed"
-            self.recorded.finish(step, status, verdict.text, 0 if verdict.ok else 1)  # type: ignore[arg-type]
+        if self.kind == "run":
+            status: StepStatus = "completed" if verdict.ok else "failed"
+            self.run.finish(step, status, verdict.text, 0 if verdict.ok else 1)
 
     def skip(self, step: str, reason: str) -> None:
         """Mark a step as left out on purpose."""
-        if self.recorded is not None:
-            self.recorded.finish(step, "skipped", reason)
+        if self.kind == "run":
+            self.run.finish(step, "skipped", reason)
 
     def verdict(self, verdict: Verdict) -> None:
         """Close what is open, note the outcome, print the one line; raise when it is negative."""
         self.close()
-        if self.recorded is not None:
-            for step in self.recorded.todo():
-                if STEPS[step.name] == self.stage and step.status == "in_progress":
-                    self.end(step.name, verdict)
+        for step in self._open_steps():
+            self.end(step, verdict)
         print(verdict, flush=True)
         if not verdict.ok:
             raise NotProved(verdict.text)
 
     def close(self) -> None:
         """Stop servers, close the host; safe to call twice."""
-        self._host = None
+        self._host = self._launcher = None
         self._open.close()
+
+    def _open_steps(self) -> list[str]:
+        if self.kind != "run":
+            return []
+        mine = [step for step in self.run.todo() if STEPS[step.name] == self.stage]
+        return [step.name for step in mine if step.status == "in_progress"]
 
     def fail(self, error: BaseException) -> None:
         """Note in the to-do list that this stage ended with ``error``."""
         self.close()
-        if self.recorded is None:
-            return
         code = error.exit_code if isinstance(error, RunbookError) else 70
         reason = str(error) or type(error).__name__
         if isinstance(error, KeyboardInterrupt):
             code, reason = 130, "interrupted"
         if code == 70:
-            self.recorded.write("fault.txt", "".join(traceback.format_exception(error)))
-        for step in self.recorded.todo():
-            if STEPS[step.name] == self.stage and step.status == "in_progress":
-                self.recorded.finish(step.name, "failed", reason, code)
+            self.run.write("fault.txt", "".join(traceback.format_exception(error)))
+        for step in self._open_steps():
+            self.run.finish(step, "failed", reason, code)
 
 
 def open_stage(stage: str, values: Mapping[str, Any]) -> Work:
@@ -127,41 +168,44 @@ def open_stage(stage: str, values: Mapping[str, Any]) -> Work:
     Raises ``ParameterError`` for wrong values, ``NotHere`` where a run is missing.
     """
     end_with_runner()
-    work = _choose_work(stage, values)
+    scratch = ExitStack()
+    run, kind = _choose_run(stage, values, scratch)
+    work = Work(stage, run, kind, _apply(values), scratch)
     _speak_to_people(work)
-    if work.recorded is not None:
-        lock = work.recorded.locked()
-        work._open.enter_context(lock)
-        work.begin(next(step for step, owner in STEPS.items() if owner == stage))
+    if kind == "run":
+        work._open.enter_context(run.locked())
+    work.begin(next(step for step, owner in STEPS.items() if owner == stage))
     return work
 
 
-def _choose_work(stage: str, values: Mapping[str, Any]) -> Work:
-    given = {key: values[key] for key in Params.model_fields if values.get(key)}
-    apply, run_name = values.get("apply", False), values.get("run", "")
+def _apply(values: Mapping[str, Any]) -> bool:
+    apply = values.get("apply", False)
     if not isinstance(apply, bool):
         raise ParameterError("papermill", "apply", repr(apply), "true or false")
-    if not isinstance(run_name, str):
-        raise ParameterError("papermill", "run", repr(run_name), "the path of a run folder")
+    return apply
+
+
+def _choose_run(stage: str, values: Mapping[str, Any], scratch: ExitStack) -> tuple[Run, Kind]:
+    """The run that is given, a new one, the newest of these parameters, or a scratch one."""
+    given = {key: values[key] for key in Params.model_fields if values.get(key)}
+    name = values.get("run", "")
+    if not isinstance(name, str):
+        raise ParameterError("papermill", "run", repr(name), "the path of a run folder")
     parameters = params.from_values(given, "papermill") if given else None
-    if run_name:
-        run = Run.open(Path(run_name).expanduser())
+    if name:
+        run = Run.open(Path(name).expanduser())
         if parameters is not None and parameters.identity() != run.params.identity():
-            raise ParameterError("papermill", "run", run_name, "a run of the same parameters")
-        return Work(stage, run.params, run, apply, False)
+            raise ParameterError("papermill", "run", name, "a run of the same parameters")
+        return run, "run"
     if parameters is not None:
-        fresh = stage in _LIVE_ALONE
-        run = Run.create(parameters) if fresh else Run.newest(parameters)
+        run = Run.create(parameters) if stage in _LIVE_ALONE else Run.newest(parameters)
         print(f"run folder: {run.path}")
-        return Work(stage, parameters, run, apply, False)
+        return run, "run"
+    folder = Path(scratch.enter_context(tempfile.TemporaryDirectory(prefix="runbook-"))) / "run"
     if stage in _LIVE_ALONE:
-        return Work(stage, _rehearsal(), None, False, False)
-    run = Run.open(_in_clone("docs/example-run"))
-    return Work(stage, run.params, run, False, True)
-
-
-def _rehearsal() -> Params:
-    return params.load(_in_clone("params/rehearsal.yaml"))
+        return Run.create(params.load(_in_clone("params/rehearsal.yaml")), folder), "alone"
+    shutil.copytree(_in_clone("docs/example-run"), folder)
+    return Run.open(folder), "example"
 
 
 def _in_clone(name: str) -> Path:

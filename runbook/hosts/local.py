@@ -76,3 +76,15 @@ def execute_here(
 
 def _text(data: bytes) -> str:
     return data.decode(errors="backslashreplace")
+
+
+class WithoutSystemd(LocalHost):
+    """This machine, treated as one without systemd: nothing can be installed, only verified."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__()
+        self.reason = reason
+
+    def why_no_systemd(self) -> str | None:
+        """The reason given."""
+        return self.reason

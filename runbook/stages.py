@@ -1,0 +1,223 @@
+"""Each stage, done in its run: what the notebooks call, a line a cell.
+
+The rooms do the work and know nothing of one another; here they are given the run's parameters
+and artefacts, and what they answer becomes the next artefact.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from runbook import benchmark as benchmark_room
+from runbook import choose as choose_room
+from runbook import install_service as service_room
+from runbook import progress
+from runbook import verify_stack as stack_room
+from runbook.checks import Verdict
+from runbook.errors import NotChosen, NotHere
+from runbook.notebook import Work
+from runbook.publish import document, plan_document
+from runbook.publish.tables import Markdown, fence
+
+# --- 01 verify_stack
+
+
+def verify_stack(work: Work) -> stack_room.StackReport:
+    """Facts and checks of the stack; leaves ``stack.json``."""
+    work.engine.prepare(work.params, lambda text: print(text, flush=True))
+    report = stack_room.verify(work.params, work.host, work.specs(), work.engine)
+    work.run.write("stack.json", report.to_json())
+    return report
+
+
+def show_launch(work: Work) -> Markdown:
+    """The baseline's launch as a command to paste."""
+    return Markdown(fence(work.specs()["baseline"].shell_command(), "sh"))
+
+
+# --- 02 benchmark
+
+
+def cost(work: Work) -> Markdown:
+    """What the benchmark will cost in time, and what that estimate assumes."""
+    if work.kind == "alone":
+        return Markdown("One short block at the lowest concurrency: under a minute.")
+    found = benchmark_room.estimate(work.params)
+    lives = len(work.params.configurations) * work.params.benchmark.blocks
+    return Markdown(
+        f"{lives} server lives, about {progress.clock(found.seconds)} ({found.assumes})."
+    )
+
+
+def benchmark(work: Work) -> benchmark_room.Measurements:
+    """Measure what is not measured yet; leaves requests, cells and launches."""
+    if work.launcher.kind != work.params.benchmark.launch:
+        print(f"launched as processes, not as units: {work.host.why_no_systemd()}")
+    report = progress.report()
+    if work.kind == "alone":
+        return benchmark_room.measure_briefly(
+            work.params, work.launcher, work.engine, work.folder, report
+        )
+    return benchmark_room.measure(work.run, work.launcher, work.engine, report)
+
+
+def measured_verdict(measured: benchmark_room.Measurements) -> Verdict:
+    """The verdict of the benchmark."""
+    return benchmark_room.verdict(measured)
+
+
+# --- 03 choose
+
+
+def choose(work: Work) -> choose_room.Decision:
+    """Decide by the rule of the parameters; leaves ``decision.json``. Raises ``NotHere``."""
+    cells = benchmark_room.load_measurements(work.folder).cells
+    if not cells:
+        raise NotHere(
+            f"{work.folder} holds no measured cell", "a benchmark", "runbook run --from benchmark"
+        )
+    names = [one.name for one in work.params.configurations]
+    decision = choose_room.decide(cells, work.params.choose, names)
+    work.run.write("decision.json", decision.to_json())
+    return decision
+
+
+def chosen_verdict(work: Work, decision: choose_room.Decision) -> Verdict:
+    """Negative when no choice is clear, or when it is not the expected one."""
+    return choose_room.verdict(decision, work.params.choose)
+
+
+# --- 04 install_service
+
+
+def final_choice(work: Work) -> str:
+    """The configuration to install: measured or by override. Raises ``NotChosen``."""
+    text = work.run.path / "decision.json"
+    decision = choose_room.from_json(text.read_bytes()) if text.exists() else None
+    override = work.params.choose.override
+    choice = choose_room.final_choice(decision, work.params.choose) if decision else None
+    if choice is None:
+        choice = override.choose if override else None
+    if choice is None:
+        raise NotChosen(
+            f"{work.folder} holds no choice that may be installed",
+            "a clear choice, the expected one where one is expected",
+            "measure more blocks, or set choose.override with reason and name",
+        )
+    return choice
+
+
+def plan_service(work: Work) -> service_room.Plan | None:
+    """The plan, recorded below ``service/``; nothing is changed. ``None`` for the example."""
+    if work.kind == "example":
+        return None
+    choice = final_choice(work)
+    measured = service_room.measured_in(work.run, choice)
+    plan = service_room.plan_service(work.host, work.params, choice, measured, work.folder.name)
+    service_room.record_plan(work.run, plan)
+    return plan
+
+
+def install_service(work: Work, plan: service_room.Plan | None) -> None:
+    """Apply the plan where ``apply`` is set and a systemd runs; says what it did or why not."""
+    if plan is None:
+        print("nothing is changed: this is the example run")
+    elif not work.apply:
+        print("nothing is changed: apply is false, the plan above is what would be done")
+        work.skip("install_service", "apply is false: only planned")
+        work.skip("boot", "apply is false: only planned")
+    elif (reason := work.host.why_no_systemd()) is not None:
+        print(f"nothing is installed: {reason}")
+    else:
+        applied = service_room.install(work.host, plan, work.run)
+        took = f", served after {applied.served_s:.1f} s" if applied.served_s else ""
+        done = "installed" if applied.changed else "installed already, nothing changed"
+        print(f"{plan.target.unit}: {done} (generation {applied.generation}{took})")
+
+
+def prove_service(work: Work, plan: service_room.Plan | None) -> list[service_room.Proof]:
+    """Prove the installed service: compared, killed, rebooted, cut. Leaves ``proofs.json``."""
+    if plan is None or (not work.apply and work.kind == "run"):
+        return service_room.recorded_proofs(work.run)
+    proofs = service_room.prove(
+        work.host,
+        work.params,
+        plan.target,
+        work.run,
+        lambda proof: print(f"{proof.name}: {proof.status}", flush=True),
+        work.engine,
+    )
+    _record_boot(work, proofs)
+    return proofs
+
+
+def _record_boot(work: Work, proofs: list[service_room.Proof]) -> None:
+    """The step ``boot`` of the to-do list is what the proofs of coming back say."""
+    back = [proof for proof in proofs if proof.about_boot]
+    work.begin("boot")
+    if all(proof.status == "not provable here" for proof in back):
+        work.skip("boot", back[0].evidence if back else "no systemd: nothing boots here")
+    else:
+        refuted = [proof.name for proof in back if proof.status == "refuted"]
+        work.end("boot", Verdict(not refuted, ", ".join(refuted) or "back by itself"))
+
+
+def proved_verdict(work: Work, proofs: list[service_room.Proof]) -> Verdict:
+    """Negative when a proof was refuted, or unprovable and the parameters want it proved."""
+    service = work.params.service
+    if not work.apply and work.kind == "run":
+        return Verdict(True, f"{service.unit}: planned, not installed (apply is false)")
+    return service_room.verdict(proofs, service.unproved, service.unit)
+
+
+# --- 05 publish
+
+
+def update_plan_document(work: Work) -> None:
+    """Insert or replace the marked block in the operator's plan document on the target."""
+    if not _may_write(work, "plan_document", work.params.record.plan):
+        return
+    block = plan_document.block(work.folder, datetime.now(UTC).date())
+    path = work.params.record.plan
+    assert path is not None
+    said = plan_document.update_on(work.host, _on_target(work, path), block)
+    work.begin("plan_document")
+    work.end("plan_document", Verdict(True, said))
+    print(said)
+
+
+def published_verdict(work: Work) -> Verdict:
+    """Writes the record to its place on the target; positive when it lies there."""
+    record = work.params.record.document
+    if work.kind == "example":
+        return Verdict(True, "the record of the example run, as committed")
+    if not _may_write(work, None, record):
+        return Verdict(True, f"recorded in {document.NAME} of the run folder")
+    assert record is not None
+    said = document.write_on(work.host, work.folder, _on_target(work, record))
+    return Verdict(True, said)
+
+
+def _may_write(work: Work, step: str | None, path: str | None) -> bool:
+    """Whether a file on the target may be written; else says why not and marks the step."""
+    reason = None
+    if work.kind == "example":
+        reason = "this is the example run"
+    elif path is None:
+        reason = "the parameters name no such file"
+    elif not work.apply:
+        reason = "apply is false"
+    elif (missing := work.host.why_no_systemd()) is not None:
+        reason = missing
+    if reason is None:
+        return True
+    print(f"nothing is written to the target: {reason}")
+    if step:
+        work.skip(step, reason)
+    return False
+
+
+def _on_target(work: Work, path: str) -> str:
+    return path if path.startswith("/") else f"{work.params.server.cwd.rstrip('/')}/{path}"
+
+
