@@ -101,6 +101,77 @@ def export(run_folder: Path, to: Path | None) -> None:
     click.echo(document.export(Run.open(run_folder).path, to))
 
 
+@verbs.command()
+@_PARAMS
+@click.option("--config", "name", metavar="NAME", help="The configuration (default: expected).")
+@_OVERRIDES
+def unit(params_file: Path, name: str | None, overrides: tuple[str, ...]) -> None:
+    """Print the unit that would be installed for PARAMS; asks no host and changes nothing."""
+    from runbook import service_verbs
+
+    click.echo(service_verbs.unit_text(_load(params_file, overrides), name), nl=False)
+
+
+@verbs.command()
+@click.argument("measurements", type=click.Path(path_type=Path))
+@click.argument("params_file", metavar="[PARAMS]", required=False, type=click.Path(path_type=Path))
+@click.option("--baseline", default="baseline", metavar="NAME", help="The reference in the file.")
+@_AS_JSON
+def choose(
+    measurements: Path, params_file: Path | None, baseline: str, as_json: bool
+) -> None:
+    """Decide from a CSV of cells (config, concurrency, output_tok_s, ...)."""
+    from runbook import choosing
+
+    rule = _load(params_file, ()).choose if params_file else None
+    decision, verdict = choosing.choose_from_file(measurements, rule, baseline)
+    click.echo(decision.to_json() if as_json else choosing.as_text(decision))
+    click.echo(verdict, err=as_json)
+    sys.exit(0 if verdict.ok else 1)
+
+
+@verbs.group()
+def service() -> None:
+    """Plan, install, prove, roll back, look at and remove the service of PARAMS."""
+
+
+def _service_verb(name: str, text: str) -> None:
+    """Add one verb; each opens the host of the run and ends with its exit code."""
+
+    @service.command(name, help=text)
+    @_PARAMS
+    @click.option("--run", "run_folder", type=click.Path(path_type=Path), help="Default: newest.")
+    @click.option("--unmeasured", metavar="REASON", help="Install what was not measured, and why.")
+    @click.option("--overwrite-edits", is_flag=True, help="Replace hand edits; a backup is kept.")
+    @_AS_JSON
+    @_OVERRIDES
+    def verb(
+        params_file: Path,
+        run_folder: Path | None,
+        unmeasured: str | None,
+        overwrite_edits: bool,
+        as_json: bool,
+        overrides: tuple[str, ...],
+    ) -> None:
+        from runbook import service_verbs
+
+        parameters = _load(params_file, overrides)
+        with service_verbs.opened(parameters, run_folder, unmeasured) as desk:
+            sys.exit(getattr(desk, name)(_say, as_json=as_json, overwrite_edits=overwrite_edits))
+
+
+for _name, _text in {
+    "plan": "Print unit, difference and meaning of an install; change nothing.",
+    "install": "Print the plan, then apply it.",
+    "verify": "Prove the installed service. It is killed, and a box is rebooted and cut.",
+    "rollback": "Print the plan that brings the last good generation back, then apply it.",
+    "status": "Print what is installed and how it is; exit 1 when it is not as it should be.",
+    "logs": "Print the end of the service's journal.",
+    "uninstall": "Print what will be removed, then remove it.",
+}.items():
+    _service_verb(_name, _text)
+
+
 def _load(params_file: Path, overrides: tuple[str, ...]) -> Any:
     from runbook import params
 
