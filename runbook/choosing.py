@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from runbook import cells, choose, params
 from runbook.checks import Verdict
@@ -37,5 +38,5 @@ def as_text(decision: choose.Decision) -> str:
     return "\n".join(lines)
 
 
-def _line(row: choose.Row) -> str:
+def _line(row: dict[str, Any]) -> str:
     return "  " + "  ".join(f"{key}={value}" for key, value in row.items() if value is not None)

@@ -117,9 +117,7 @@ def unit(params_file: Path, name: str | None, overrides: tuple[str, ...]) -> Non
 @click.argument("params_file", metavar="[PARAMS]", required=False, type=click.Path(path_type=Path))
 @click.option("--baseline", default="baseline", metavar="NAME", help="The reference in the file.")
 @_AS_JSON
-def choose(
-    measurements: Path, params_file: Path | None, baseline: str, as_json: bool
-) -> None:
+def choose(measurements: Path, params_file: Path | None, baseline: str, as_json: bool) -> None:
     """Decide from a CSV of cells (config, concurrency, output_tok_s, ...)."""
     from runbook import choosing
 

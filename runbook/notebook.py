@@ -234,4 +234,4 @@ def _speak_to_people(work: Work) -> None:
         shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
         return None
 
-    shell.set_custom_exc((Exception, KeyboardInterrupt), show)
+    shell.set_custom_exc((Exception, KeyboardInterrupt), show)  # type: ignore[no-untyped-call]

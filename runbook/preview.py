@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from runbook import benchmark
-from runbook.engines import engine_named
+from runbook.engines import engine_for
 from runbook.params import Params
 from runbook.progress import clock
 
 
 def preview(parameters: Params) -> dict[str, Any]:
     """Resolved launches and estimated seconds, as plain data; no side effect."""
-    engine = engine_named(parameters.server.engine)
+    engine = engine_for(parameters.server)
     launches = {
         configuration.name: {
             "label": configuration.label,

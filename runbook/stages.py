@@ -219,5 +219,3 @@ def _may_write(work: Work, step: str | None, path: str | None) -> bool:
 
 def _on_target(work: Work, path: str) -> str:
     return path if path.startswith("/") else f"{work.params.server.cwd.rstrip('/')}/{path}"
-
-

@@ -53,6 +53,10 @@ def _join(path: str, key: str | int) -> str:
     return f"{path}.{key}" if path else key
 
 
+def _line(place: yaml.Node | yaml.Event) -> int:
+    return place.start_mark.line + 1 if place.start_mark else 1
+
+
 def _build(loader: _Loader, node: yaml.Node, path: str, source: str, depth: int) -> Any:
     """Turn ``node`` into plain Python, naming the dotted key in every refusal."""
     if depth > MAX_DEPTH:
@@ -69,7 +73,7 @@ def _build(loader: _Loader, node: yaml.Node, path: str, source: str, depth: int)
             key = str(key_node.value)
             where = _join(path, key)
             if key in found:
-                line = key_node.start_mark.line + 1
+                line = _line(key_node)
                 raise ParameterError(
                     source, where, f"a second time in line {line}", "each key once"
                 )
@@ -98,7 +102,7 @@ def parse(text: str, source: str) -> Any:
     try:
         for event in yaml.parse(text, Loader=_Loader):
             if isinstance(event, yaml.AliasEvent):
-                line = event.start_mark.line + 1
+                line = _line(event)
                 raise ParameterError(source, "", f"an alias in line {line}", "values written out")
         loader = _Loader(text)
         node = loader.get_single_node()
