@@ -7,12 +7,7 @@ The rooms are imported when they are first used, so that ``import runbook`` cost
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from runbook import publish as publish
-    from runbook import stages as stages
-    from runbook.notebook import open_stage as open_stage
+from typing import Any
 
 __all__ = ["open_stage", "publish", "stages"]
 

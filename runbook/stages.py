@@ -6,8 +6,6 @@ and artefacts, and what they answer becomes the next artefact.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from runbook import benchmark as benchmark_room
 from runbook import choose as choose_room
 from runbook import install_service as service_room
@@ -16,8 +14,11 @@ from runbook import verify_stack as stack_room
 from runbook.checks import Verdict
 from runbook.errors import NotChosen, NotHere
 from runbook.notebook import Work
-from runbook.publish import document, plan_document
+from runbook.publish import document, on_host
 from runbook.publish.tables import Markdown, fence
+
+_PROOFS = "service/proofs.json"
+_BOOT_PROOFS = ("back after reboot", "back after sudden death")
 
 # --- 01 verify_stack
 
@@ -26,7 +27,7 @@ def verify_stack(work: Work) -> stack_room.StackReport:
     """Facts and checks of the stack; leaves ``stack.json``."""
     work.engine.prepare(work.params, lambda text: print(text, flush=True))
     report = stack_room.verify(work.params, work.host, work.specs(), work.engine)
-    work.run.write("stack.json", report.to_json())
+    work.run.write_json("stack.json", report.to_json())
     return report
 
 
@@ -137,8 +138,8 @@ def install_service(work: Work, plan: service_room.Plan | None) -> None:
 
 def prove_service(work: Work, plan: service_room.Plan | None) -> list[service_room.Proof]:
     """Prove the installed service: compared, killed, rebooted, cut. Leaves ``proofs.json``."""
-    if plan is None or (not work.apply and work.kind == "run"):
-        return service_room.recorded_proofs(work.run)
+    if plan is None or not work.apply:
+        return [service_room.Proof(**one) for one in work.run.read_json(_PROOFS) or []]
     proofs = service_room.prove(
         work.host,
         work.params,
@@ -147,19 +148,19 @@ def prove_service(work: Work, plan: service_room.Plan | None) -> list[service_ro
         lambda proof: print(f"{proof.name}: {proof.status}", flush=True),
         work.engine,
     )
-    _record_boot(work, proofs)
+    _note_boot(work, [proof for proof in proofs if proof.name in _BOOT_PROOFS])
     return proofs
 
 
-def _record_boot(work: Work, proofs: list[service_room.Proof]) -> None:
+def _note_boot(work: Work, back: list[service_room.Proof]) -> None:
     """The step ``boot`` of the to-do list is what the proofs of coming back say."""
-    back = [proof for proof in proofs if proof.about_boot]
     work.begin("boot")
-    if all(proof.status == "not provable here" for proof in back):
-        work.skip("boot", back[0].evidence if back else "no systemd: nothing boots here")
+    refuted = [proof.name for proof in back if proof.status == "refuted"]
+    proved = [proof.name for proof in back if proof.status == "proved"]
+    if refuted or proved:
+        work.end("boot", Verdict(not refuted, ", ".join(refuted or proved)))
     else:
-        refuted = [proof.name for proof in back if proof.status == "refuted"]
-        work.end("boot", Verdict(not refuted, ", ".join(refuted) or "back by itself"))
+        work.skip("boot", f"not provable here: {back[0].evidence}" if back else "not proved")
 
 
 def proved_verdict(work: Work, proofs: list[service_room.Proof]) -> Verdict:
@@ -175,47 +176,33 @@ def proved_verdict(work: Work, proofs: list[service_room.Proof]) -> Verdict:
 
 def update_plan_document(work: Work) -> None:
     """Insert or replace the marked block in the operator's plan document on the target."""
-    if not _may_write(work, "plan_document", work.params.record.plan):
+    reason = _why_not_written(work, work.params.record.plan)
+    if reason is not None:
+        print(f"nothing is written to the target: {reason}")
+        work.skip("plan_document", reason)
         return
-    block = plan_document.block(work.folder, datetime.now(UTC).date())
-    path = work.params.record.plan
-    assert path is not None
-    said = plan_document.update_on(work.host, _on_target(work, path), block)
     work.begin("plan_document")
-    work.end("plan_document", Verdict(True, said))
-    print(said)
+    written = on_host.write_plan(work.host, work.folder)
+    work.end("plan_document", Verdict(True, str(written)))
+    print(written)
 
 
 def published_verdict(work: Work) -> Verdict:
     """Writes the record to its place on the target; positive when it lies there."""
-    record = work.params.record.document
+    reason = _why_not_written(work, work.params.record.document)
+    if reason is not None:
+        return Verdict(True, f"{document.NAME} in the run folder; none on the target: {reason}")
+    return Verdict(True, f"record on the target: {on_host.write_document(work.host, work.folder)}")
+
+
+def _why_not_written(work: Work, path: str | None) -> str | None:
+    """Why a file on the target is not written; ``None`` where it may be."""
     if work.kind == "example":
-        return Verdict(True, "the record of the example run, as committed")
-    if not _may_write(work, None, record):
-        return Verdict(True, f"recorded in {document.NAME} of the run folder")
-    assert record is not None
-    said = document.write_on(work.host, work.folder, _on_target(work, record))
-    return Verdict(True, said)
-
-
-def _may_write(work: Work, step: str | None, path: str | None) -> bool:
-    """Whether a file on the target may be written; else says why not and marks the step."""
-    reason = None
-    if work.kind == "example":
-        reason = "this is the example run"
-    elif path is None:
-        reason = "the parameters name no such file"
-    elif not work.apply:
-        reason = "apply is false"
-    elif (missing := work.host.why_no_systemd()) is not None:
-        reason = missing
-    if reason is None:
-        return True
-    print(f"nothing is written to the target: {reason}")
-    if step:
-        work.skip(step, reason)
-    return False
-
-
-def _on_target(work: Work, path: str) -> str:
-    return path if path.startswith("/") else f"{work.params.server.cwd.rstrip('/')}/{path}"
+        return "this is the example run"
+    if path is None:
+        return "the parameters name no such file"
+    if not work.apply:
+        return "apply is false"
+    if work.run.step("install_service").status != "completed":
+        return "the service is not installed"
+    return work.host.why_no_systemd()
