@@ -6,17 +6,22 @@ whatever happens to it, the runner keeps the to-do list true.
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+from runbook import errors
 from runbook.errors import BadInput, Interrupted, NotHere
 from runbook.params import Params
 from runbook.run import RUNNER_PID, STAGES, STEPS, Run, clone_root
@@ -180,15 +185,41 @@ def execute_notebook(stage: str, run_path: Path, apply: bool) -> int:
             stdout_file=sys.stdout,
             stderr_file=sys.stderr,
             cwd=str(root / "notebooks"),
+            kernel_manager_class=_kernel_manager(),
         )
     except PapermillExecutionError as error:
         print(f"{name}: {error.ename}: {error.evalue}", file=sys.stderr, flush=True)
-        return 1
+        return _note_failure(Run.open(run_path), stage, error.ename, error.evalue)
     finally:
         if half_written.exists():
             half_written.chmod(0o600)
             half_written.replace(run_path / name)
     return 0
+
+
+def _kernel_manager() -> type:
+    """Kernels that talk over sockets in a private folder, not over open TCP."""
+    from jupyter_client.manager import AsyncKernelManager
+
+    # A Unix socket's path has 107 bytes at most: the user's runtime folder may be too deep.
+    folder = tempfile.mkdtemp(prefix="rb-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["JUPYTER_RUNTIME_DIR"] = folder
+
+    class IpcKernelManager(AsyncKernelManager):
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**{**settings, "transport": "ipc"})
+
+    return IpcKernelManager
+
+
+def _note_failure(run: Run, stage: str, kind: str, reason: str) -> int:
+    """The exit code of an error a notebook ended with; notes it where the notebook could not."""
+    known = getattr(errors, kind, None)
+    code: int = getattr(known, "exit_code", 70)
+    if not any(step.status == "failed" for step in run.todo() if STEPS[step.name] == stage):
+        _fail_open_steps(run, stage, reason, code)
+    return code
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -78,7 +78,7 @@ class Run:
     """One run folder. Reading needs no lock; work is done under ``locked``."""
 
     def __init__(self, path: Path, parameters: Params) -> None:
-        self.path = path
+        self.path = path.absolute()
         self.params = parameters
 
     # --- making and finding runs
