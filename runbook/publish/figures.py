@@ -105,23 +105,24 @@ def user_speed(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
     usable = [cell for cell in cells if cell.usable and cell.tpot_p50_ms]
     look = styles({cell.config for cell in cells}, order)
     drawn, (axes,) = canvas(7.2, 4.4)
-    said = []
+    said: list[str] = []
+    outermost = max(usable, key=lambda cell: cell.output_tok_s or 0.0).config if usable else ""
     for config in present(usable, look):
         style, points = look[config], _speeds(usable, config)
         x, y = [one for one, _, _ in points], [every for _, every, _ in points]
         axes.plot(x, y, style.line + style.marker, color=style.colour)
         for one, every, concurrency in points:
-            label = f"C={concurrency}"
-            axes.annotate(
-                label, (one, every), (5, 4), textcoords="offset points", size=7, color=style.colour
-            )
-            said.append(f"{config} at {label} {number(one)} a user, {number(every)} in all")
+            said.append(f"{config} at C={concurrency} {number(one)} a user, {number(every)} in all")
+            if config == outermost:
+                axes.annotate(
+                    f"C={concurrency}", (one, every), (5, 4), textcoords="offset points", size=8
+                )
     axes.margins(0.1)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("speed of one user, 1000 / median TPOT (tok/s)")
     axes.set_ylabel("output throughput of all (tok/s)")
-    axes.set_title("Speed of one user against the throughput of all", fontsize=10)
+    axes.set_title("Speed of one user against the throughput of all, by concurrency", fontsize=10)
     draw_legend(drawn, {cell.config for cell in usable}, look)
     alt = "Tokens per second: " + ("; ".join(said) or "no usable cell with a TPOT")
     return finish(drawn, "user_speed_by_throughput", alt, cells_source(cells))

@@ -85,7 +85,7 @@ def _commands(params: Params, run_path: Path) -> list[dict[str, object]]:
         ("status", f"runbook service status {file} --run {run}"),
         ("logs", f"runbook service logs {file} --run {run}"),
         (
-            "prove again (kills it, and boots a box again)",
+            "prove again (kills it)",
             f"runbook service verify {file} --run {run}",
         ),
         ("roll back to the generation before", f"runbook service rollback {file} --run {run}"),

@@ -21,7 +21,7 @@ OUTLINE = (
     Section("verdict", "Verdict"),
     Section("decision", "Decision", "choose"),
     Section("benchmark", "Benchmark", "benchmark"),
-    Section("launch", "Launch", "benchmark"),
+    Section("launch", "Launch", "choose"),
     Section("stack", "Stack", "verify_stack"),
     Section("service", "Service", "install_service"),
     Section("proofs", "Proofs", "install_service"),
