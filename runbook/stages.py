@@ -14,7 +14,7 @@ from runbook import verify_stack as stack_room
 from runbook.checks import Verdict
 from runbook.errors import NotChosen, NotHere
 from runbook.notebook import Work
-from runbook.publish import document, on_host
+from runbook.publish import document, host_files
 from runbook.publish.tables import Markdown, fence
 
 _PROOFS = "service/proofs.json"
@@ -182,7 +182,7 @@ def update_plan_document(work: Work) -> None:
         work.skip("plan_document", reason)
         return
     work.begin("plan_document")
-    written = on_host.write_plan(work.host, work.folder)
+    written = host_files.write_plan(work.host, work.folder)
     work.end("plan_document", Verdict(True, str(written)))
     print(written)
 
@@ -192,7 +192,7 @@ def published_verdict(work: Work) -> Verdict:
     reason = _why_not_written(work, work.params.record.document)
     if reason is not None:
         return Verdict(True, f"{document.NAME} in the run folder; none on the target: {reason}")
-    return Verdict(True, f"record on the target: {on_host.write_document(work.host, work.folder)}")
+    return Verdict(True, f"record on the target: {host_files.write_document(work.host, work.folder)}")
 
 
 def _why_not_written(work: Work, path: str | None) -> str | None:

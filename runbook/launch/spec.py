@@ -53,7 +53,12 @@ class LaunchSpec:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
     def shell_command(self) -> str:
-        """The launch by hand, to paste into a POSIX shell: ``cd``, ``env -i``, one word a line."""
+        """The launch by hand, to paste into a POSIX shell: ``cd``, ``env -i``, an option a line."""
         env = [f"{name}={shlex.quote(value)}" for name, value in sorted(self.env.items())]
-        words = ["env", "-i", *env, *(shlex.quote(word) for word in self.argv)]
-        return f"cd {shlex.quote(self.cwd)} && " + " \\\n  ".join(words)
+        lines = [f"cd {shlex.quote(self.cwd)} && env -i", *env, shlex.quote(self.interpreter)]
+        for word in self.argv[1:]:
+            if word.startswith("-") or not lines[-1].startswith("-") or " " in lines[-1]:
+                lines.append(shlex.quote(word))
+            else:
+                lines[-1] += f" {shlex.quote(word)}"
+        return " \\\n  ".join(lines)
