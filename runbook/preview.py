@@ -8,10 +8,12 @@ from runbook import benchmark
 from runbook.engines import engine_for
 from runbook.params import Params
 from runbook.progress import clock
+from runbook.verify_stack import require_known_checks
 
 
 def preview(parameters: Params) -> dict[str, Any]:
     """Resolved launches and estimated seconds, as plain data; no side effect."""
+    require_known_checks(parameters)
     engine = engine_for(parameters.server)
     launches = {
         configuration.name: {

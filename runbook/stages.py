@@ -6,6 +6,9 @@ and artefacts, and what they answer becomes the next artefact.
 
 from __future__ import annotations
 
+import posixpath
+from datetime import UTC, datetime
+
 from runbook import benchmark as benchmark_room
 from runbook import choose as choose_room
 from runbook import install_service as service_room
@@ -14,7 +17,7 @@ from runbook import verify_stack as stack_room
 from runbook.checks import Verdict
 from runbook.errors import NotChosen, NotHere
 from runbook.notebook import Work
-from runbook.publish import document, host_files
+from runbook.publish import document, plan_document
 from runbook.publish.tables import Markdown, fence
 
 _PROOFS = "service/proofs.json"
@@ -182,17 +185,23 @@ def update_plan_document(work: Work) -> None:
         work.skip("plan_document", reason)
         return
     work.begin("plan_document")
-    written = host_files.write_plan(work.host, work.folder)
-    work.end("plan_document", Verdict(True, str(written)))
-    print(written)
+    block = plan_document.block(work.folder, datetime.now(UTC).date())
+    said = plan_document.update_on(work.host, _on_target(work, work.params.record.plan), block)
+    work.end("plan_document", Verdict(True, said))
+    print(said)
 
 
 def published_verdict(work: Work) -> Verdict:
     """Writes the record to its place on the target; positive when it lies there."""
-    reason = _why_not_written(work, work.params.record.document)
+    path = work.params.record.document
+    reason = _why_not_written(work, path)
     if reason is not None:
         return Verdict(True, f"{document.NAME} in the run folder; none on the target: {reason}")
-    return Verdict(True, f"record on the target: {host_files.write_document(work.host, work.folder)}")
+    return Verdict(True, document.write_on(work.host, work.folder, _on_target(work, path)))
+
+
+def _on_target(work: Work, path: str | None) -> str:
+    return posixpath.normpath(posixpath.join(work.params.server.cwd, path or ""))
 
 
 def _why_not_written(work: Work, path: str | None) -> str | None:
