@@ -23,7 +23,7 @@ $(STAMP): requirements.txt requirements-model.txt pyproject.toml
 	  "$$boot/bin/uv" venv --quiet --allow-existing --python $(PYTHON) .venv && \
 	  "$$boot/bin/uv" pip sync --quiet --python $(BIN)/python --require-hashes requirements.txt requirements-model.txt; }
 	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.txt requirements-model.txt
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
 rehearse: setup
