@@ -21,11 +21,12 @@ from runbook.errors import BadInput, NotHere
 from runbook.hosts.base import Host
 from runbook.install_service.apply import Applied, Step, apply, uninstall
 from runbook.install_service.facts import HostFacts, read_facts
-from runbook.install_service.places import Target
+from runbook.install_service.places import JOURNAL_LINES, Target
 from runbook.install_service.plan import Measured, Plan, make_plan, make_target
 from runbook.install_service.proofs import Proof, to_json, verdict
-from runbook.install_service.service import Service, info_from, journal, spec_from
+from runbook.install_service.service import Service, info_from, spec_from
 from runbook.install_service.trials import prove_service
+from runbook.launch import systemd
 from runbook.launch.unit_file import parse_unit
 from runbook.params import Params
 
@@ -43,7 +44,10 @@ __all__ = [
     "plan_rollback",
     "plan_service",
     "prove",
+    "record_plan",
+    "recorded_proofs",
     "status",
+    "target_of",
     "uninstall",
     "unmeasured",
     "verdict",
@@ -170,6 +174,11 @@ def prove(
     return proofs
 
 
+def recorded_proofs(run: Record) -> list[Proof]:
+    """The proofs as a run recorded them, empty when none were made."""
+    return [Proof(**proof) for proof in run.read_json("service/proofs.json") or []]
+
+
 def installed(host: Host, unit: str) -> Target:
     """The generation that is installed. Raises ``NotHere`` without one."""
     facts = read_facts(host, unit)
@@ -223,9 +232,10 @@ def logs(host: Host, unit: str, lines: int | None = 200) -> str:
     reason = host.why_no_systemd()
     if reason is not None:
         raise NotHere(reason, "a journal", "read service/journal.txt of the run")
-    return journal(host, unit, lines)
+    return systemd.journal(host, unit, lines=lines)
 
 
 def _record_journal(run: Record | None, host: Host, unit: str) -> None:
     if run is not None and host.why_no_systemd() is None:
-        run.write("service/journal.txt", journal(host, unit))
+        text = systemd.journal(host, unit, lines=JOURNAL_LINES)
+        run.write("service/journal.txt", text)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from runbook.errors import BadInput, HostFailed, NotHere, NotProved
 from runbook.hosts.base import Host
-from runbook.install_service.facts import HostFacts, read_facts, show
+from runbook.install_service.facts import HostFacts, read_facts, read_state
 from runbook.install_service.lock import locked
 from runbook.install_service.places import KEPT, LOCKS, STATE, Places, Target, digest
 from runbook.install_service.plan import Plan
-from runbook.install_service.service import journal
+from runbook.launch import systemd
 from runbook.launch.unit import is_managed, is_untouched
 from runbook.launch.unit_file import parse_unit
 from runbook.run import now
@@ -123,9 +123,9 @@ def _switch(host: Host, plan: Plan, step: Step) -> float | None:
     for action in plan.actions:
         began = time.monotonic()
         if action == "daemon-reload":
-            host.run("systemctl", "daemon-reload")
+            systemd.daemon_reload(host)
         elif action == "enable":
-            host.run("systemctl", "enable", plan.target.unit)
+            systemd.enable(host, plan.target.unit)
         else:
             _start(host, plan.target, action)
             served_s = time.monotonic() - began
@@ -152,10 +152,9 @@ def _seconds(text: str | None) -> float:
 
 def _brought_back(host: Host, plan: Plan, error: HostFailed) -> NotProved:
     """Undo, and say what happened in one error."""
-    since = show(host, plan.target.unit, "Result,ExecMainStatus,NRestarts")
-    tail = journal(host, plan.target.unit, 25)
+    result = read_state(host, plan.target.unit).get("Result", "unknown")
+    tail = systemd.journal(host, plan.target.unit, lines=25)
     outcome = _bring_back(host, plan)
-    result = since.get("Result", "unknown")
     return NotProved(
         f"{plan.target.unit} did not serve with {plan.target.manifest.get('configuration')} "
         f"(result {result}); {outcome}",
@@ -178,7 +177,7 @@ def _bring_back(host: Host, plan: Plan) -> str:
         return f"generation {last} was not touched and serves"
     host.write(places.gate(old.gate_text), old.gate_text)
     host.write(places.unit_file, old.unit_text)
-    host.run("systemctl", "daemon-reload")
+    systemd.daemon_reload(host)
     _prune(host, plan.target.unit)
     try:
         _start(host, old, "restart")
@@ -231,5 +230,5 @@ def _clear(host: Host, places: Places) -> None:
     if host.list(STATE) == []:
         host.remove(STATE)
     if host.why_no_systemd() is None:
-        host.run("systemctl", "daemon-reload")
+        systemd.daemon_reload(host)
         host.run("systemctl", "reset-failed", places.unit, check=False)

@@ -10,8 +10,18 @@ from typing import Any
 from runbook.errors import BadInput
 from runbook.hosts.base import Host
 from runbook.install_service.places import UNITS, Places, Target
+from runbook.launch import systemd
 
-_ASKED = "FragmentPath,UnitFileState,ActiveState,SubState,MainPID,NRestarts,NeedDaemonReload,Result"
+_ASKED = (
+    "FragmentPath",
+    "UnitFileState",
+    "ActiveState",
+    "SubState",
+    "MainPID",
+    "NRestarts",
+    "NeedDaemonReload",
+    "Result",
+)
 
 _COLLECT = """
 import json, os, sys
@@ -124,16 +134,15 @@ def read_facts(host: Host, unit: str) -> HostFacts:
     """Everything a plan needs to know of the host."""
     places = Places(unit)
     reason = host.why_no_systemd()
-    state = show(host, unit) if reason is None else {}
+    state = read_state(host, unit) if reason is None else {}
     paths = [places.unit_file, places.root, *_drop_in_folders(unit)]
     out = host.run(host.python, "-I", "-S", "-c", _COLLECT, *paths).out
     return HostFacts(places, json.loads(out), state, reason)
 
 
-def show(host: Host, unit: str, properties: str = _ASKED) -> dict[str, str]:
-    """Properties of a unit as systemd tells them; an unknown unit has empty ones."""
-    out = host.run("systemctl", "show", "--property", properties, "--", unit).out
-    return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+def read_state(host: Host, unit: str) -> dict[str, str]:
+    """The state of a unit as systemd tells it; an unknown unit has empty properties."""
+    return systemd.show(host, unit, *_ASKED)
 
 
 def _drop_in_folders(unit: str) -> list[str]:

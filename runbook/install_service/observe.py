@@ -10,10 +10,11 @@ from runbook import probe
 from runbook.engines.ladder import Endpoint, first_model
 from runbook.hosts.base import Host
 from runbook.install_service import proofs as compare
-from runbook.install_service.facts import read_facts, show
+from runbook.install_service.facts import read_facts
 from runbook.install_service.places import digest
 from runbook.install_service.proofs import Proof, judge
 from runbook.install_service.service import Service, info_from
+from runbook.launch import systemd
 from runbook.launch.lint import lint
 from runbook.load import LoadPlan, Prompt, run_load
 
@@ -29,7 +30,7 @@ def prove_unit(service: Service) -> Proof:
 def prove_state(service: Service) -> Iterator[Proof]:
     """Enabled, active, and the files as they were installed."""
     facts = read_facts(service.host, service.unit)
-    state = show(service.host, service.unit)
+    state = facts.state
     said = state.get("UnitFileState", "unknown")
     yield judge("enabled", [] if facts.enabled else [f"it is {said}"], "starts at boot")
     active = f"{state.get('ActiveState')} ({state.get('SubState')})"
@@ -51,7 +52,7 @@ def prove_state(service: Service) -> Iterator[Proof]:
 def prove_process(service: Service) -> Iterator[Proof]:
     """The process itself, as the kernel of the host shows it."""
     host, spec = service.host, service.spec
-    state = show(host, service.unit, "MainPID,ControlGroup")
+    state = systemd.show(host, service.unit, "MainPID", "ControlGroup")
     port, cgroup = service.params.server.port, state["ControlGroup"]
     seen = _look(host, state["MainPID"], port, service.target.places.unit_file)
     yield compare.prove_listener(seen["listeners"], cgroup, seen["written"], port)

@@ -14,6 +14,10 @@ LOCKS = "/run/golive-runbook"
 #: Generations kept besides the current one.
 KEPT = 5
 
+#: Lines of a journal that are read into a record: enough for all that an install and its proofs
+#: do, bounded on a host that has logged for months.
+JOURNAL_LINES = 20000
+
 
 def digest(text: str) -> str:
     """SHA-256 of a text, hexadecimal."""

@@ -195,13 +195,13 @@ def make_plan(target: Target, facts: HostFacts, generation: int | None = None) -
         is_new = not (recorded and facts.current is not None)
         generation = max(facts.folders, default=0) + 1 if is_new else facts.current
         assert generation is not None
-    changed = any(not change.same for change in files)
-    return Plan(
-        target, facts, files, _actions(facts, changed), generation, is_new, _drift(places, facts)
-    )
+    actions = _actions(facts, any(not change.same for change in files), generation)
+    return Plan(target, facts, files, actions, generation, is_new, _drift(places, facts))
 
 
-def _actions(facts: HostFacts, changed: bool) -> tuple[Action, ...]:
+def _actions(facts: HostFacts, changed: bool, generation: int) -> tuple[Action, ...]:
+    """An active service restarts unless it is known to be this generation: an apply that was cut
+    may have left the new files, read by systemd, under the older process."""
     actions: list[Action] = []
     if changed or facts.needs_reload:
         actions.append("daemon-reload")
@@ -209,7 +209,7 @@ def _actions(facts: HostFacts, changed: bool) -> tuple[Action, ...]:
         actions.append("enable")
     if not facts.active:
         actions.append("start")
-    elif changed or facts.needs_reload:
+    elif changed or facts.needs_reload or facts.current != generation:
         actions.append("restart")
     return tuple(actions)
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from runbook.engines import Engine, ServerInfo
-from runbook.errors import HostFailed
 from runbook.hosts.base import Host
 from runbook.install_service.places import Target
 from runbook.install_service.plan import GATE_HEAD_START_S, local_url, start_timeout
@@ -56,14 +55,3 @@ def info_from(stored: dict[str, Any] | None) -> ServerInfo | None:
         return None
     known = {field.name for field in fields(ServerInfo)}
     return ServerInfo(**{name: value for name, value in stored.items() if name in known})
-
-
-def journal(host: Host, unit: str, lines: int | None = None) -> str:
-    """The unit's journal over all boots; the last ``lines`` of it, ``None`` for all."""
-    host.run("journalctl", "--sync", check=False)
-    count = "all" if lines is None else str(lines)
-    argv = ["journalctl", f"--unit={unit}", f"--lines={count}", "--output=short-iso-precise"]
-    done = host.run(*argv, "--no-pager", "--quiet", check=False)
-    if done.code:
-        raise HostFailed(f"the journal of {unit} cannot be read: {done.err.strip()}")
-    return done.out

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from runbook.errors import NotProved, RunbookError
 from runbook.hosts import Box
-from runbook.install_service.facts import show
+from runbook.install_service.facts import read_state
 from runbook.install_service.observe import (
     prove_burst,
     prove_info,
@@ -16,8 +16,10 @@ from runbook.install_service.observe import (
     prove_state,
     prove_unit,
 )
+from runbook.install_service.places import JOURNAL_LINES
 from runbook.install_service.proofs import Proof, judge, unprovable
-from runbook.install_service.service import Service, journal
+from runbook.install_service.service import Service
+from runbook.launch import systemd
 
 _READY_S = 30.0
 _RUNNING = (
@@ -74,7 +76,7 @@ def _proofs(service: Service) -> Iterator[Proof]:
 
 
 def _prove_kill(service: Service) -> Proof:
-    before = show(service.host, service.unit)
+    before = read_state(service.host, service.unit)
     began = time.monotonic()
     service.host.run("systemctl", "kill", "--signal=KILL", "--kill-whom=main", service.unit)
     after = wait_active(service, before["MainPID"])
@@ -118,14 +120,14 @@ def wait_active(service: Service, not_pid: str) -> dict[str, str]:
     """Wait until the unit is active with another main process. Raises ``NotProved``."""
     deadline = time.monotonic() + service.start_s + service.params.server.timeouts.stop_s
     while True:
-        state = show(service.host, service.unit)
+        state = read_state(service.host, service.unit)
         new = state.get("MainPID") not in ("", "0", not_pid)
         if state.get("ActiveState") == "active" and new:
             return state
         if state.get("ActiveState") == "failed" or time.monotonic() > deadline:
             raise NotProved(
                 f"it is {state.get('ActiveState')} ({state.get('Result')}), its journal ends:\n"
-                + journal(service.host, service.unit, 8),
+                + systemd.journal(service.host, service.unit, lines=8),
                 "active with a new process",
             )
         time.sleep(0.1)
@@ -136,7 +138,7 @@ def _completion(service: Service) -> float:
 
 
 def _prove_journal(service: Service) -> Proof:
-    text = journal(service.host, service.unit)
+    text = systemd.journal(service.host, service.unit, lines=JOURNAL_LINES)
     lines = text.splitlines()
     ready = [line for line in lines if "gate: ready" in line]
     lost = [line for line in lines if "Suppressed " in line]

@@ -68,11 +68,16 @@ def daemon_reload(host: Host) -> None:
     host.run("systemctl", "daemon-reload")
 
 
-def journal(host: Host, unit: str, since_s: float | None = None) -> str:
-    """What a unit has logged, all of it on disk first; ``since_s`` in seconds of the epoch."""
+def journal(host: Host, unit: str, since_s: float | None = None, lines: int | None = None) -> str:
+    """What a unit has logged, all of it on disk first.
+
+    ``since_s``: from then on, in seconds of the epoch. ``lines``: only the last ones.
+    """
     host.run("journalctl", "--sync")
     since = [f"--since=@{since_s:.6f}"] if since_s is not None else []
     options = ["--no-pager", "--quiet", "--output=short-iso-precise"]
+    if lines is not None:
+        options.append(f"--lines={lines}")
     return host.run("journalctl", f"--unit={unit}", *options, *since).out
 
 

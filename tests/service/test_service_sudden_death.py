@@ -1,0 +1,110 @@
+"""Kill -9 of the installing process, and of the whole box, after each step of an apply.
+
+Whatever the step, what boots is the older service or the newer one, and the next install ends
+what was begun.
+"""
+
+import contextlib
+import os
+import signal
+import time
+
+import pytest
+from boxes import wait_until
+from standin_service import UNIT, Deployment, StandIn
+
+from runbook import probe
+from runbook.install_service import install, status
+from runbook.install_service.facts import read_facts
+from runbook.install_service.plan import make_plan, make_target
+
+OLD, NEW = "none", "eagle"
+CHANGE = (
+    "generation",
+    "write gate",
+    f"write {UNIT}",
+    "daemon-reload",
+    "restart",
+    "current",
+    "prune",
+)
+FIRST = ("generation", f"write {UNIT}", "daemon-reload", "enable", "start")
+
+
+def new_plan(deployment: Deployment):
+    """The newer service: another configuration and another gate."""
+    gate = probe.source("gate") + "# newer\n"
+    measured = deployment.measured(speculation=NEW)
+    interpreter = measured.spec.interpreter
+    target = make_target(deployment.params, "fast", measured, gate, interpreter, "test-run")
+    return make_plan(target, read_facts(deployment.box, UNIT))
+
+
+def killed_after(box, plan, wanted):
+    """Install in a process of its own, which is killed when ``wanted`` has been done."""
+    told, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+
+            def step(name):
+                if name.startswith(wanted):
+                    os.write(tell, b"x")
+                    time.sleep(600)
+
+            install(box, plan, step=step)
+        os._exit(1)
+    os.close(tell)
+    reached = os.read(told, 1)
+    os.close(told)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert reached == b"x", f"never came to {wanted}"
+
+
+def serves(deployment, timeout_s=30):
+    """What is served once the unit is active."""
+    wait_until(lambda: deployment.show("ActiveState") == "active", timeout_s, deployment.left)
+    StandIn().wait_ready(f"http://127.0.0.1:{deployment.port}", lambda: True, 20)
+    return deployment.serves()
+
+
+def finish(deployment):
+    install(deployment.box, new_plan(deployment))
+    assert deployment.serves() == NEW
+    assert status(deployment.box, UNIT).ok
+    assert new_plan(deployment).unchanged
+    root = f"/var/lib/golive-runbook/{UNIT}"
+    known = {path for path in new_plan(deployment).facts.files if path.startswith(root)}
+    gates = [path for path in known if path.startswith(f"{root}/gate-")]
+    generations = deployment.box.list(f"{root}/generations")
+    assert 1 <= len(gates) <= len(generations) <= 2
+
+
+@pytest.mark.parametrize("step", CHANGE)
+def test_after_any_step_of_a_change_the_box_boots_old_or_new(deployment: Deployment, step):
+    install(deployment.box, deployment.plan(speculation=OLD))
+    killed_after(deployment.box, new_plan(deployment), step)
+    deployment.box.cut()
+    expected = OLD if step in CHANGE[:2] else NEW
+    assert serves(deployment) == expected
+    finish(deployment)
+
+
+@pytest.mark.parametrize("step", CHANGE)
+def test_after_any_step_of_a_change_the_next_install_ends_it(deployment: Deployment, step):
+    install(deployment.box, deployment.plan(speculation=OLD))
+    killed_after(deployment.box, new_plan(deployment), step)
+    assert serves(deployment) in (OLD, NEW)
+    finish(deployment)
+
+
+@pytest.mark.parametrize("step", FIRST)
+def test_after_any_step_of_a_first_install_it_boots_whole_or_not_at_all(deployment, step):
+    killed_after(deployment.box, new_plan(deployment), step)
+    deployment.box.cut()
+    if step in ("enable", "start"):
+        assert serves(deployment) == NEW
+    else:
+        assert deployment.show("ActiveState") == "inactive"
+    finish(deployment)
