@@ -93,6 +93,10 @@ done
 umount -l /run/outside
 rmdir /run/outside
 
+# As a container manager does: without it the credentials of a unit are mounted where no unit
+# sees them.
+mount --make-rshared /
+
 # Without these capabilities nothing in the box can set the clock or load modules.
 exec env -i container=box LANG=C.UTF-8 \
     PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \

@@ -235,11 +235,24 @@ def wait(ladder: Ladder, main: int, deadline_s: float) -> int:
         time.sleep(0.05)
 
 
-def read_key() -> str | None:
-    """The API key from systemd's credentials, ``None`` without one."""
+def read_key(main: int) -> str | None:
+    """The API key from systemd's credentials, ``None`` without one.
+
+    Older releases of systemd (252) hide them from ExecStartPost; then the main process's own view
+    of the same folder is read. Raises ``OSError`` when there is a key that cannot be read.
+    """
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
-    file = Path(folder, "api-key") if folder else None
-    return file.read_text().strip() or None if file and file.exists() else None
+    if not folder:
+        return None
+    for view in ("", f"/proc/{main}/root"):
+        try:
+            return Path(f"{view}{folder}/api-key").read_text().strip() or None
+        except FileNotFoundError:
+            return None
+        except PermissionError:
+            if view or not main:
+                raise
+    return None
 
 
 def main() -> int:
@@ -252,10 +265,11 @@ def main() -> int:
     try:
         given = parser.parse_args()
         pid = int(os.environ.get("MAINPID") or 0)
-    except (argparse.ArgumentError, ValueError) as error:
+        key = read_key(pid)
+    except (argparse.ArgumentError, ValueError, OSError) as error:
         print(f"gate: {error}", flush=True)
         return USAGE
-    ladder = Ladder(given.url, given.model, given.tokens, pid, read_key())
+    ladder = Ladder(given.url, given.model, given.tokens, pid, key)
     return wait(ladder, pid, given.deadline)
 
 

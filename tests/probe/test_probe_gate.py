@@ -129,6 +129,15 @@ def test_usage_errors_have_their_own_code():
     assert subprocess.run(command, capture_output=True).returncode == gate.USAGE
 
 
+def test_a_key_that_cannot_be_read_is_said_in_one_line(tmp_path):
+    (tmp_path / "api-key").mkdir()
+    command = [sys.executable, GATE, "--url", "http://127.0.0.1:1", "--deadline", "1"]
+    env = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (gate.USAGE, "")
+    assert "api-key" in done.stdout
+
+
 def test_the_port_of_another_process_is_not_the_units():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
