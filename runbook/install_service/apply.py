@@ -12,7 +12,7 @@ from runbook.errors import BadInput, HostFailed, NotHere, NotProved
 from runbook.hosts.base import Host
 from runbook.install_service.facts import HostFacts, read_facts, read_state
 from runbook.install_service.lock import locked
-from runbook.install_service.places import KEPT, LOCKS, STATE, Places, Target, digest
+from runbook.install_service.places import KEPT, LOCKS, STATE, Places, digest
 from runbook.install_service.plan import Plan
 from runbook.launch import systemd
 from runbook.launch.unit import is_managed, is_untouched
@@ -127,20 +127,23 @@ def _switch(host: Host, plan: Plan, step: Step) -> float | None:
         elif action == "enable":
             systemd.enable(host, plan.target.unit)
         else:
-            _start(host, plan.target, action)
+            _start(host, plan.target.unit, plan.target.unit_text, action)
             served_s = time.monotonic() - began
         step(action)
     return served_s
 
 
-def _start(host: Host, target: Target, verb: str) -> None:
+def _start(host: Host, unit: str, text: str, verb: str) -> None:
     """Start and wait for the gate. ``reset-failed`` gives it all its tries."""
-    unit = parse_unit(target.unit_text)
-    limit_s = sum(
-        _seconds(unit.value("Service", key)) for key in ("TimeoutStartSec", "TimeoutStopSec")
-    )
-    host.run("systemctl", "reset-failed", target.unit, check=False)
-    host.run("systemctl", verb, target.unit, timeout_s=2 * limit_s + 30)
+    host.run("systemctl", "reset-failed", unit, check=False)
+    host.run("systemctl", verb, unit, timeout_s=_patience_s(text))
+
+
+def _patience_s(text: str) -> float:
+    """How long systemd itself may take to stop a unit and start it again, and some more."""
+    unit = parse_unit(text)
+    keys = ("TimeoutStartSec", "TimeoutStopSec")
+    return 2 * sum(_seconds(unit.value("Service", key)) for key in keys) + 30
 
 
 def _seconds(text: str | None) -> float:
@@ -164,26 +167,39 @@ def _brought_back(host: Host, plan: Plan, error: HostFailed) -> NotProved:
 
 
 def _bring_back(host: Host, plan: Plan) -> str:
-    """Put the generation back that served last, or clear everything away; says which."""
-    places, last = plan.target.places, plan.facts.current
-    if last is None or last == plan.generation:
-        if not plan.is_new:
-            return "nothing was changed, so there is nothing to bring back"
-        _clear(host, places)
+    """Put back what was there before, as it was; says what was done."""
+    facts, unit = plan.facts, plan.target.unit
+    if not plan.is_new and facts.current == plan.generation:
+        return "its files are those that served before, so there is nothing to bring back"
+    if facts.unit_text is None:
+        _clear(host, facts.places)
         return "there was no earlier generation: it was stopped, disabled and removed"
-    old = plan.facts.generation(last)
-    found = read_facts(host, plan.target.unit)
-    if found.unit_text == old.unit_text and found.active and not found.needs_reload:
-        return f"generation {last} was not touched and serves"
-    host.write(places.gate(old.gate_text), old.gate_text)
-    host.write(places.unit_file, old.unit_text)
+    served = facts.generation(facts.current) if facts.current in facts.generations else None
+    name = f"generation {facts.current}" if served else "the unit as it was"
+    text = served.unit_text if served else facts.unit_text
+    found = read_facts(host, unit)
+    if (found.unit_text, found.active, found.needs_reload) == (text, facts.active, False):
+        return f"{name} was not touched"
+    if served:
+        host.write(facts.places.gate(served.gate_text), served.gate_text)
+    host.write(facts.places.unit_file, text)
     systemd.daemon_reload(host)
-    _prune(host, plan.target.unit)
+    if served:
+        _prune(host, unit)
+    if not facts.enabled:
+        systemd.disable(host, unit)
+    return f"{name} {_start_again(host, unit, text, facts.active)}"
+
+
+def _start_again(host: Host, unit: str, text: str, was_active: bool) -> str:
     try:
-        _start(host, old, "restart")
+        if not was_active:
+            host.run("systemctl", "stop", unit, timeout_s=_patience_s(text))
+            return "was put back; as before, it does not run"
+        _start(host, unit, text, "restart")
     except HostFailed as error:
-        return f"generation {last} was put back and does NOT serve either: {error.found}"
-    return f"generation {last} was brought back and serves"
+        return f"was put back and does NOT serve either: {error.found}"
+    return "was brought back and serves"
 
 
 def _prune(host: Host, unit: str) -> None:

@@ -89,6 +89,35 @@ def test_a_server_that_never_becomes_ready_is_taken_back_in_bounded_time(deploym
     assert deployment.serves() == "none"
 
 
+def interrupt_after(wanted):
+    def step(name):
+        if name.startswith(wanted):
+            raise KeyboardInterrupt
+
+    return step
+
+
+def test_ctrl_c_brings_the_last_good_one_back(deployment: Deployment):
+    install(deployment.box, deployment.plan())
+    changed = deployment.plan(configuration="fast", speculation="eagle")
+    with pytest.raises(KeyboardInterrupt):
+        install(deployment.box, changed, step=interrupt_after("restart"))
+    assert deployment.serves() == "none"
+    assert status(deployment.box, UNIT).ok
+    assert deployment.plan().unchanged
+
+
+def test_a_service_that_did_not_run_before_does_not_run_after_a_failure(deployment: Deployment):
+    box = deployment.box
+    install(box, deployment.plan())
+    box.run("systemctl", "disable", "--now", UNIT)
+    with pytest.raises(NotProved, match="as before, it does not run"):
+        install(box, deployment.plan("--exit", "5"))
+    assert deployment.show("ActiveState") == "inactive"
+    assert deployment.show("UnitFileState") == "disabled"
+    assert [change.same for change in deployment.plan().files] == [True, True]
+
+
 def test_a_first_install_that_fails_leaves_nothing(deployment: Deployment):
     with pytest.raises(NotProved, match="no earlier generation"):
         install(deployment.box, deployment.plan("--exit", "5"))
