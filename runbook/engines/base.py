@@ -37,6 +37,8 @@ class Counters:
     drafted: int | None = None  # tokens proposed by the draft
     accepted: int | None = None  # of these, accepted
     drafts: int | None = None  # times something was proposed
+    verify_steps: int | None = None  # passes of the target that verified a draft
+    requests: int | None = None  # requests that have ended
 
     def __sub__(self, before: Counters) -> Counters:
         def less(after: int | None, first: int | None) -> int | None:
@@ -47,6 +49,8 @@ class Counters:
             less(self.drafted, before.drafted),
             less(self.accepted, before.accepted),
             less(self.drafts, before.drafts),
+            less(self.verify_steps, before.verify_steps),
+            less(self.requests, before.requests),
         )
 
 
@@ -83,3 +87,16 @@ class Engine(Protocol):
 
     def check_cell(self, cell: Counters, configuration: Configuration) -> list[Check]:
         """Whether the draft was really used over a cell."""
+
+    def check_stack(self, params: Params, versions: Mapping[str, str | None]) -> list[Check]:
+        """Whether these configurations can exist on what is installed, before any start.
+
+        ``versions``: distribution -> version that the serving interpreter finds, ``None`` or
+        absent where it is not known.
+        """
+
+    def check_log(self, log: str, configuration: Configuration) -> list[Check]:
+        """What the log of a server that came up proves of the configuration; its start matters."""
+
+    def explain_log(self, log: str) -> str:
+        """Why a server did not come up and what to do, by its log; empty where it is unclear."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from runbook.checks import Check, Status
+from runbook.engines.answers import text, whole
 from runbook.engines.assemble import KEY_CREDENTIAL, assemble_spec
 from runbook.engines.base import Counters, ServerInfo
 from runbook.engines.ladder import Endpoint, wait_ready
@@ -133,6 +134,18 @@ class LlamaCpp:
             return [Check("draft used", "warn", f"{found}: length 1.00", "some accepted", fix)]
         return [Check("draft used", "pass", found, f"drafts by {asked}")]
 
+    def check_stack(self, params: Params, versions: Mapping[str, str | None]) -> list[Check]:
+        """Nothing: one release is pinned, and the launcher refuses what it cannot do."""
+        return []
+
+    def check_log(self, log: str, configuration: Configuration) -> list[Check]:
+        """Nothing: ``check_configuration`` tells all."""
+        return []
+
+    def explain_log(self, log: str) -> str:
+        """Nothing: the launcher prints its own reason in words."""
+        return ""
+
     def _endpoint(self, url: str) -> Endpoint:
         return Endpoint(url, self._key_file)
 
@@ -152,16 +165,16 @@ def read_info(properties: dict[str, Any], slots: Any | None) -> ServerInfo:
     """``ServerInfo`` from the answers to ``/props`` and ``/slots`` (``None``: no such page)."""
     defaults = properties.get("default_generation_settings")
     context = defaults.get("n_ctx") if isinstance(defaults, dict) else None
-    concurrency = _whole(properties.get("total_slots"))
-    path = _text(properties.get("model_path"))
+    concurrency = whole(properties.get("total_slots"))
+    path = text(properties.get("model_path"))
     settings = {
         "model_path": path,
-        "weights": _text(properties.get("model_ftype")),
+        "weights": text(properties.get("model_ftype")),
         "slots": concurrency,
-        "context_per_slot": _whole(context),
-        "build": _text(properties.get("build_info")),
+        "context_per_slot": whole(context),
+        "build": text(properties.get("build_info")),
     }
-    model_id = _text(properties.get("model_alias")) or path or UNKNOWN
+    model_id = text(properties.get("model_alias")) or path or UNKNOWN
     return ServerInfo(model_id, _running_speculation(slots), concurrency, settings)
 
 
@@ -178,7 +191,7 @@ def _running_speculation(slots: Any | None) -> str:
     if not all(said is True for said in speculates):
         return UNKNOWN
     used = [slot["params"] for slot in known if isinstance(slot.get("params"), dict)]
-    named = {_text(settings.get("speculative.types")) for settings in used} - {None, NO_SPECULATION}
+    named = {text(settings.get("speculative.types")) for settings in used} - {None, NO_SPECULATION}
     return ",".join(sorted(str(name) for name in named)) or UNKNOWN
 
 
@@ -224,16 +237,3 @@ def _own_arguments(words: Sequence[str], key: str) -> Sequence[str]:
                 f"set {_FROM_PARAMETERS[option]}",
             )
     return words
-
-
-def _whole(value: Any) -> int | None:
-    """A whole number, also where it comes as text or as 8.0; ``None`` for anything else."""
-    if isinstance(value, str) and value.isascii() and value.isdigit():
-        return int(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return int(value) if value == value // 1 else None
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None

@@ -1,0 +1,156 @@
+"""SGLang's command line as far as the runbook must understand it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from runbook.engines.answers import whole
+from runbook.errors import BadInput
+from runbook.params import Configuration, Server
+
+NO_SPECULATION = "none"
+SPEC_V2 = "SGLANG_ENABLE_SPEC_V2"
+
+_ALIASES = {
+    "--model": "--model-path",
+    "--speculative-algo": "--speculative-algorithm",
+    "--speculative-draft": "--speculative-draft-model-path",
+    "--tp": "--tensor-parallel-size",
+    "--tp-size": "--tensor-parallel-size",
+    "--dp": "--data-parallel-size",
+    "--dp-size": "--data-parallel-size",
+}
+_FROM_PARAMETERS = {
+    "--host": "server.address",
+    "--port": "server.port",
+    "--model-path": "server.model",
+    "--speculative-draft-model-path": "server.draft",
+    "--api-key": "server.api_key",
+}
+_OUT_OF_SIGHT = {
+    "--admin-api-key": ("a secret among the arguments", "leave it out: the runbook needs none"),
+    "--config": ("a file of further options", "write its options into server.args"),
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options and their values as the server takes them: the last one counts.
+
+    A flag has the value ``""``. Names are the long ones, also where an alias was written.
+    """
+
+    values: Mapping[str, str]
+
+    def has(self, name: str) -> bool:
+        """Whether the option was given."""
+        return name in self.values
+
+    def text(self, name: str) -> str | None:
+        """Its value, ``None`` when it was not given."""
+        return self.values.get(name)
+
+    def number(self, name: str) -> int | None:
+        """Its value as a whole number, ``None`` when not given or no such number."""
+        return whole(self.values.get(name))
+
+    @property
+    def algorithm(self) -> str:
+        """The speculation asked for, in capitals; ``none`` without one. NEXTN is EAGLE."""
+        asked = (self.text("--speculative-algorithm") or NO_SPECULATION).upper()
+        return {"NEXTN": "EAGLE", "NONE": NO_SPECULATION}.get(asked, asked)
+
+    @property
+    def speculates(self) -> bool:
+        """Whether any speculation is asked for."""
+        return self.algorithm != NO_SPECULATION
+
+    @property
+    def needs_draft(self) -> bool:
+        """Whether the algorithm drafts by a model, which an n-gram drafter does not."""
+        return self.speculates and self.algorithm != "NGRAM"
+
+    @property
+    def topk(self) -> int | None:
+        """Branches of the draft tree at each step."""
+        return self.number("--speculative-eagle-topk")
+
+    @property
+    def steps(self) -> int | None:
+        """Depth of the draft tree."""
+        return self.number("--speculative-num-steps")
+
+    @property
+    def draft_tokens(self) -> int | None:
+        """Tokens that the target verifies in one pass."""
+        return self.number("--speculative-num-draft-tokens")
+
+    @property
+    def max_running_requests(self) -> int | None:
+        """The explicit cap on requests that run at once."""
+        return self.number("--max-running-requests")
+
+
+def read_options(words: Sequence[str]) -> Options:
+    """The options in ``words``; what stands behind the value of an option is left out."""
+    values: dict[str, str] = {}
+    for position, word in enumerate(words):
+        if not word.startswith("--"):
+            continue
+        name, equals, value = word.partition("=")
+        following = words[position + 1] if position + 1 < len(words) else "--"
+        if not equals:
+            value = "" if following.startswith("--") else following
+        values[_ALIASES.get(name, name)] = value
+    return Options(values)
+
+
+def options_of(server: Server, configuration: Configuration) -> Options:
+    """What one configuration asks for, the server's own draft included."""
+    draft = ["--speculative-draft-model-path", server.draft] if server.draft else []
+    return read_options([*draft, *server.args, *configuration.args])
+
+
+def refuse_own(words: Iterable[str], key: str) -> None:
+    """Raise ``BadInput`` where ``words`` set what has a parameter of its own, or hide something."""
+    for word in words:
+        written = word.partition("=")[0]
+        name = _ALIASES.get(written, written)
+        if name in _FROM_PARAMETERS:
+            parameter = _FROM_PARAMETERS[name]
+            raise BadInput(
+                f"{key}: {written} is set by {parameter}",
+                f"no {written} among the arguments",
+                f"set {parameter}",
+            )
+        if name in _OUT_OF_SIGHT:
+            found, do = _OUT_OF_SIGHT[name]
+            raise BadInput(f"{key}: {written}: {found}", "arguments in plain sight", do)
+
+
+def effective_env(server: Server, configuration: Configuration) -> dict[str, str]:
+    """The environment SGLang acts on: old ``SGL_*`` names under their new ones."""
+    written = {**server.env, **configuration.env}
+    old = {name: value for name, value in written.items() if name.startswith("SGL_")}
+    renamed = {"SGLANG_" + name.removeprefix("SGL_"): value for name, value in old.items()}
+    return {**renamed, **{name: value for name, value in written.items() if name not in old}}
+
+
+def read_switch(text: str | None) -> bool | None:
+    """A variable as SGLang reads a boolean; ``None`` when unset or not one of its words."""
+    words = {"1": True, "true": True, "yes": True, "y": True}
+    words |= {"0": False, "false": False, "no": False, "n": False}
+    return words.get((text or "").strip().lower())
+
+
+def intended_worker(configuration: Configuration, switch: bool | None) -> str | None:
+    """The worker that a configuration means, ``v1`` or ``v2``, ``None`` where it does not say.
+
+    Its name says so (``eagle3-topk4-v1``, ``eagle3-topk1-spec-v2``), else ``switch``, the variable.
+    """
+    parts = configuration.name.replace("_", "-").replace(".", "-").split("-")
+    named = {part.removeprefix("spec") for part in parts} & {"v1", "v2"}
+    if len(named) == 1:
+        return named.pop()
+    return None if switch is None else "v2" if switch else "v1"
