@@ -84,8 +84,11 @@ class Endpoint:
 
 
 def _key_header(key_file: str | None) -> dict[str, str]:
-    if key_file is None:
-        return {}
+    return {} if key_file is None else {"Authorization": f"Bearer {read_key(key_file)}"}
+
+
+def read_key(key_file: str) -> str:
+    """The API key in a file. Raises ``NotHere`` where there is none that can be used."""
     try:
         key = Path(key_file).read_text("ascii").strip()
         reason = "" if key.isprintable() and key else "it holds no single line of text"
@@ -97,7 +100,7 @@ def _key_header(key_file: str | None) -> dict[str, str]:
             "a file with the key alone, readable by the runner",
             "correct server.api_key.file",
         )
-    return {"Authorization": f"Bearer {key}"}
+    return key
 
 
 def wait_ready(endpoint: Endpoint, alive: Callable[[], bool], timeout_s: float) -> float:

@@ -1,0 +1,222 @@
+"""SGLang's server: launch, readiness, what it says of itself, and the proof of what runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from runbook.checks import Check
+from runbook.engines import serve_sglang
+from runbook.engines.assemble import assemble_spec
+from runbook.engines.base import Counters, ServerInfo
+from runbook.engines.ladder import Endpoint, read_key, wait_ready
+from runbook.engines.prometheus import parse_metrics, total
+from runbook.engines.secrets import without_secrets
+from runbook.engines.sglang_checks import check_releases
+from runbook.engines.sglang_info import UNKNOWN, read_info
+from runbook.engines.sglang_log import find_cause, find_worker
+from runbook.engines.sglang_models import ModelFacts, read_model
+from runbook.engines.sglang_observed import (
+    Asked,
+    acceptance_length,
+    check_info,
+    check_use,
+    check_worker,
+)
+from runbook.engines.sglang_options import (
+    SPEC_V2,
+    effective_env,
+    intended_worker,
+    options_of,
+    read_switch,
+    refuse_own,
+)
+from runbook.engines.sglang_releases import find_release
+from runbook.errors import BadInput, NotHere, ServerFailed
+from runbook.launch.spec import LaunchSpec
+from runbook.params import Configuration, Params, Server
+
+_MODULE = "sglang.launch_server"
+_LAUNCHER = Path(serve_sglang.__file__).absolute()
+_INFO_PAGES = ("/server_info", "/get_server_info")
+_POLL_S = 0.5
+_MAX_CONFIG_BYTES = 1 << 24
+
+
+class SGLang:
+    """The engine ``sglang``. ``key_file`` holds the API key of servers that ask for one.
+    ``server``: what all configurations share; without it their own arguments count alone."""
+
+    name = "sglang"
+    distribution = "sglang"
+
+    def __init__(self, key_file: str | None = None, server: Server | None = None) -> None:
+        self._key_file = key_file
+        self._server = server or Server(engine="sglang", port=1, model="unknown")
+
+    def prepare(self, params: Params, progress: Callable[[str], None]) -> None:
+        """Nothing is prepared. Raises ``NotHere`` where no interpreter can have SGLang."""
+        interpreter = params.server.interpreter
+        if interpreter and not os.access(interpreter, os.X_OK):
+            raise NotHere(
+                f"{interpreter} cannot be executed",
+                "the interpreter of SGLang's own environment",
+                "install SGLang there, or correct server.interpreter",
+            )
+        if not interpreter and importlib.util.find_spec("sglang") is None:
+            raise NotHere(
+                "the package sglang is not installed beside the runbook",
+                "the interpreter of SGLang's own environment",
+                "set server.interpreter",
+            )
+
+    def launch_spec(self, params: Params, configuration: Configuration) -> LaunchSpec:
+        """The whole launch. Raises ``BadInput`` for arguments that belong into other parameters."""
+        server = params.server
+        if server.model.startswith("embedded:"):
+            raise BadInput(
+                f"server.model: {server.model} is for the engine llamacpp",
+                "the folder of a model",
+                "set server.model",
+            )
+        refuse_own(server.args, "server.args")
+        refuse_own(configuration.args, f"configurations[name={configuration.name}].args")
+        options = options_of(server, configuration)
+        drafted = server.draft and options.needs_draft
+        arguments = [
+            *("--model-path", server.model, "--host", server.address, "--port", str(server.port)),
+            *(("--speculative-draft-model-path", server.draft) if drafted else ()),
+            *server.args,
+            *configuration.args,
+        ]
+        start = ["-m", _MODULE]
+        if server.api_key and server.api_key.allow_argv:
+            arguments.append(f"--api-key={read_key(server.api_key.file)}")
+        elif server.api_key:
+            start = [str(_LAUNCHER)]
+        interpreter = server.interpreter or sys.executable
+        return assemble_spec(params, configuration, [interpreter, *start, *arguments])
+
+    def wait_ready(self, url: str, alive: Callable[[], bool], timeout_s: float) -> float:
+        """As in ``Engine``; after the completion ``/server_info`` must answer too: a server can
+        be healthy whose scheduler is not."""
+        started = time.monotonic()
+        wait_ready(self._endpoint(url), alive, timeout_s)
+        while True:
+            try:
+                self.info(url)
+                return time.monotonic() - started
+            except ServerFailed as failure:
+                if not alive() or time.monotonic() - started > timeout_s:
+                    raise ServerFailed(
+                        f"it completes, but does not say what it runs: {failure.found}",
+                        "an answer to /server_info",
+                        "read its log",
+                    ) from None
+            time.sleep(_POLL_S)
+
+    def info(self, url: str) -> ServerInfo:
+        """From ``/server_info``, or its predecessor where there is none; without secrets."""
+        endpoint = self._endpoint(url)
+        for page in _INFO_PAGES:
+            answer = without_secrets(endpoint.get_json(page))
+            if answer is None:
+                continue
+            info = read_info(answer)
+            if info is not None:
+                return info
+            raise ServerFailed(
+                f"{url}{page} holds no server info", "an SGLang server", "see what runs there"
+            )
+        raise ServerFailed(
+            f"{url} has neither {' nor '.join(_INFO_PAGES)}",
+            "an SGLang server",
+            "see what runs there",
+        )
+
+    def counters(self, url: str) -> Counters | None:
+        """From ``/metrics``, which needs ``--enable-metrics``; a request counts when it ends."""
+        response = self._endpoint(url).get("/metrics")
+        return read_counters(response.text) if response.status_code == 200 else None
+
+    def acceptance_length(self, cell: Counters) -> float | None:
+        """``(output tokens - requests) / verify steps`` over a cell."""
+        return acceptance_length(cell)
+
+    def check_configuration(self, info: ServerInfo, configuration: Configuration) -> list[Check]:
+        """Speculation, worker, sizes of the draft and cap, against what was asked."""
+        return list(check_info(info, self._asked(configuration, info.settings.get("version"))))
+
+    def check_cell(self, cell: Counters, configuration: Configuration) -> list[Check]:
+        """Whether the draft was really used over a cell."""
+        asked = self._asked(configuration)
+        draft = read_model(_read_config(self._server.draft)) if asked.options.speculates else None
+        return [check_use(cell, asked, draft or ModelFacts())]
+
+    def check_stack(self, params: Params, versions: Mapping[str, str | None]) -> list[Check]:
+        """The configurations against the installed release, and against the ``config.json`` of
+        target and draft where this machine has them."""
+        target, draft = (
+            read_model(_read_config(folder))
+            for folder in (params.server.model, params.server.draft)
+        )
+        return check_releases(params, versions.get(self.distribution), target, draft)
+
+    def check_log(self, log: str, configuration: Configuration) -> list[Check]:
+        """The worker that the start of a log names."""
+        options = options_of(self._server, configuration)
+        if not options.speculates or options.algorithm == "NGRAM":
+            return []
+        asked = Asked(configuration.name, options, intended_worker(configuration, None))
+        return [check_worker(find_worker(log) or UNKNOWN, asked, "worker in the log")]
+
+    def explain_log(self, log: str) -> str:
+        """The cause, the line that says so and the fix, as one sentence."""
+        cause = find_cause(log)
+        return f"{cause.name} ({cause.line}): {cause.fix}" if cause else ""
+
+    def _asked(self, configuration: Configuration, version: str | None = None) -> Asked:
+        """What is asked for; the variable means a worker only where a release heeds it."""
+        switch = read_switch(effective_env(self._server, configuration).get(SPEC_V2))
+        release = find_release(version) if version else None
+        if release and release.variable != "worker":
+            switch = None
+        worker = intended_worker(configuration, switch)
+        return Asked(configuration.name, options_of(self._server, configuration), worker)
+
+    def _endpoint(self, url: str) -> Endpoint:
+        return Endpoint(url, self._key_file)
+
+
+def read_counters(metrics: str) -> Counters | None:
+    """``Counters`` from the text of ``/metrics``, ``None`` where it holds none of them."""
+    samples = parse_metrics(metrics)
+
+    def count(name: str) -> int | None:
+        value = total(samples, f"sglang:{name}")
+        return None if value is None else int(value)
+
+    counters = Counters(
+        predicted=count("generation_tokens_total"),
+        verify_steps=count("spec_verify_calls_total"),
+        requests=count("num_requests_total"),
+    )
+    return None if counters == Counters() else counters
+
+
+def _read_config(folder: str) -> Mapping[str, Any] | None:
+    """``config.json`` of a model's folder on this machine, ``None`` where it cannot be read."""
+    if not folder:
+        return None
+    try:
+        with Path(folder, "config.json").open("rb") as file:
+            config = json.loads(file.read(_MAX_CONFIG_BYTES))
+    except (OSError, ValueError):
+        return None
+    return config if isinstance(config, dict) else None

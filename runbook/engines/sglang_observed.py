@@ -1,0 +1,148 @@
+"""Checks on an SGLang server that runs: whether it took what was asked. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from runbook.checks import Check, Status
+from runbook.engines.base import Counters, ServerInfo
+from runbook.engines.sglang_info import UNKNOWN
+from runbook.engines.sglang_log import NO_OVERLAP
+from runbook.engines.sglang_models import ModelFacts
+from runbook.engines.sglang_options import NO_SPECULATION, Options
+
+#: From this share of the greatest possible acceptance on, output may be repetition.
+SUSPICIOUS_ACCEPTANCE = 0.95
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a configuration asks for; ``worker``: ``v1`` or ``v2`` where it means one."""
+
+    name: str
+    options: Options
+    worker: str | None
+
+    @property
+    def overlap(self) -> bool:
+        """Whether the overlap scheduler may run."""
+        return not self.options.has("--disable-overlap-schedule")
+
+
+def check_info(info: ServerInfo, asked: Asked) -> Iterator[Check]:
+    """All checks on what the server says of itself."""
+    yield _check_speculation(info, asked)
+    if asked.options.speculates:
+        yield check_worker(str(info.settings["worker"]), asked)
+        yield from _check_sizes(info, asked)
+    yield _check_cap(info, asked)
+    differ = info.settings["ranks_differ"]
+    if differ:
+        fix = "see the logs of all ranks: they must have been started alike"
+        yield Check("ranks", "warn", "; ".join(differ), "the same on all ranks", fix)
+
+
+def _check_speculation(info: ServerInfo, asked: Asked) -> Check:
+    wanted = asked.options.algorithm
+    if info.speculation == wanted:
+        return Check("speculation", "pass", info.speculation, wanted)
+    status: Status = "unknown" if info.speculation == UNKNOWN else "fail"
+    fix = f"see --speculative-algorithm in server.args and in configuration {asked.name}"
+    return Check("speculation", status, info.speculation, wanted, fix)
+
+
+def check_worker(found: str, asked: Asked, name: str = "worker") -> Check:
+    """Whether the worker that runs is the one meant. A v2 worker without overlap is not what a
+    configuration of that name compares, unless it switches overlap off itself."""
+    if asked.worker is None:
+        return Check(name, "unknown" if found == UNKNOWN else "pass", found)
+    wanted = asked.worker + (" overlap" if asked.worker == "v2" and asked.overlap else "")
+    if found == wanted:
+        return Check(name, "pass", found, wanted)
+    untold = found == NO_OVERLAP and wanted in ("v1", "v2")
+    status: Status = "unknown" if untold or found == UNKNOWN else "fail"
+    fix = "see SGLANG_ENABLE_SPEC_V2, topk and the release in the checks of the stack"
+    return Check(name, status, found, wanted, fix)
+
+
+def _check_sizes(info: ServerInfo, asked: Asked) -> Iterator[Check]:
+    options, settings = asked.options, info.settings
+    sizes = {
+        "topk": ("speculative_eagle_topk", options.topk),
+        "steps": ("speculative_num_steps", options.steps),
+        "draft tokens": ("speculative_num_draft_tokens", options.draft_tokens),
+    }
+    steps = settings["speculative_num_steps"]
+    for name, (key, wanted) in sizes.items():
+        found = settings[key]
+        if wanted is None:
+            continue
+        if found is None:
+            yield Check(name, "unknown", UNKNOWN, str(wanted), "the release does not tell")
+        elif found == wanted:
+            yield Check(name, "pass", str(found), str(wanted))
+        elif name == "draft tokens" and options.topk == 1 and found == (steps or 0) + 1:
+            told = f"effective {found}, asked {wanted}: with topk 1 the draft is a chain"
+            yield Check(name, "warn", told, str(wanted), f"ask for {found}")
+        else:
+            fix = "the server changed it: see the start of its log"
+            yield Check(name, "fail", str(found), str(wanted), fix)
+
+
+def _check_cap(info: ServerInfo, asked: Asked) -> Check:
+    wanted, cap = asked.options.max_running_requests, info.max_concurrency
+    fix = "give all configurations the same --max-running-requests, and the memory it needs"
+    if cap is None:
+        return Check("request cap", "unknown", UNKNOWN, str(wanted or ""), fix)
+    if wanted is not None and cap < wanted:
+        return Check("request cap", "warn", f"{cap} at once", f"{wanted} as asked", fix)
+    if wanted is None and asked.options.speculates:
+        found = f"{cap} at once, set by the server: the baseline has another cap"
+        return Check("request cap", "warn", found, "an explicit one", fix)
+    return Check("request cap", "pass", f"{cap} at once", str(wanted or "any"))
+
+
+def acceptance_length(cell: Counters) -> float | None:
+    """``(output tokens - requests) / verify steps``: the first token of a request is its
+    prefill's. ``None`` when not known, and without speculation."""
+    if not cell.verify_steps or cell.predicted is None or cell.requests is None:
+        return None
+    return (cell.predicted - cell.requests) / cell.verify_steps
+
+
+def check_use(cell: Counters, asked: Asked, draft: ModelFacts) -> Check:
+    """Whether the draft was used over a cell exactly where speculation was asked for."""
+    steps = cell.verify_steps
+    if not asked.options.speculates:
+        if steps:
+            found = f"{steps} verify steps"
+            return Check("draft used", "fail", found, NO_SPECULATION, "see server.args")
+        return Check("draft used", "pass", "no verify steps", NO_SPECULATION)
+    wanted = f"drafts by {asked.options.algorithm}"
+    if steps is None:
+        fix = "add --enable-metrics to server.args; older releases do not count verify steps"
+        return Check("draft used", "unknown", "no count of verify steps", wanted, fix)
+    length = acceptance_length(cell)
+    if steps == 0 and cell.predicted:
+        fix = "the server decoded without its draft: see its log"
+        return Check("draft used", "fail", "no verify steps", wanted, fix)
+    if length is None:
+        return Check("draft used", "unknown", f"{steps} verify steps", wanted, "measure longer")
+    return _check_length(length, asked, draft, wanted)
+
+
+def _check_length(length: float, asked: Asked, draft: ModelFacts, wanted: str) -> Check:
+    found = f"acceptance length {length:.2f}"
+    misfit = asked.options.algorithm == "EAGLE" and draft.eagle3
+    if length <= 1.0 and misfit:
+        fix = "set --speculative-algorithm EAGLE3: the draft is one of EAGLE-3"
+        return Check("draft used", "fail", f"{found}: nothing accepted", wanted, fix)
+    if length <= 1.0:
+        fix = "see that draft and target belong together: speculation may only cost"
+        return Check("draft used", "warn", f"{found}: nothing accepted", "above 1", fix)
+    steps = asked.options.steps
+    if steps is not None and length >= SUSPICIOUS_ACCEPTANCE * (steps + 1):
+        fix = "read the answers: repetition and ignored ends accept everything"
+        return Check("draft used", "warn", f"{found} of {steps + 1}", "answers as in use", fix)
+    return Check("draft used", "pass", found, wanted)
