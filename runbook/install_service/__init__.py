@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from runbook import probe
@@ -27,6 +27,7 @@ from runbook.install_service.proofs import Proof, to_json, verdict
 from runbook.install_service.service import Service, info_from, spec_from
 from runbook.install_service.trials import prove_service
 from runbook.launch import systemd
+from runbook.launch.lint import lint
 from runbook.launch.unit_file import parse_unit
 from runbook.params import Params
 
@@ -75,12 +76,19 @@ def measured_in(run: Record, configuration: str) -> Measured:
             "runbook run PARAMS --to benchmark, or give a reason with --unmeasured",
         )
     launch = launches[configuration]
-    return Measured(
-        spec_from(launch["spec"]),
-        tuple(launch.get("load_s") or ()),
-        info_from(launch.get("info")),
-        launch.get("launch", "unknown"),
-    )
+    try:
+        return Measured(
+            spec_from(launch["spec"]),
+            tuple(launch.get("load_s") or ()),
+            info_from(launch.get("info")),
+            launch.get("launch", "unknown"),
+        )
+    except (TypeError, KeyError, AttributeError) as error:
+        raise BadInput(
+            f"launches.json of this run does not describe the launch of {configuration}: {error!r}",
+            "launches.json as the benchmark of this release writes it",
+            "measure again: runbook run PARAMS",
+        ) from None
 
 
 def unmeasured(params: Params, configuration: str) -> Measured:
@@ -92,9 +100,13 @@ def unmeasured(params: Params, configuration: str) -> Measured:
 def plan_service(
     host: Host, params: Params, configuration: str, measured: Measured, run: str = ""
 ) -> Plan:
-    """Read the host and plan. Changes nothing. Raises ``BadInput`` for a foreign unit."""
+    """Read the host, check the unit there and plan. Changes nothing.
+
+    Raises ``BadInput`` for a foreign unit.
+    """
     target = target_of(host.python, params, configuration, measured, run)
-    return make_plan(target, read_facts(host, target.unit))
+    plan = make_plan(target, read_facts(host, target.unit))
+    return replace(plan, checks=tuple(lint(target.unit_text, host, target.unit)))
 
 
 def target_of(

@@ -39,8 +39,9 @@ def apply(
     """Do what the plan says; a second time it changes nothing.
 
     ``keep_edits``: refuse where somebody changed unit or gate by hand; else they are kept as a
-    backup and replaced. Raises ``BadInput`` for drift, ``RunBusy``, ``NotHere`` without systemd,
-    ``NotProved`` when the new service did not serve and the last good one was brought back.
+    backup and replaced. Raises ``BadInput`` for drift or a faulty unit, ``RunBusy``, ``NotHere``
+    without systemd, ``NotProved`` when the new service did not serve and what was there before
+    was brought back.
     """
     if plan.facts.why_no_systemd is not None:
         raise NotHere(plan.facts.why_no_systemd, "systemd on the host", "see the plan above")
@@ -49,6 +50,7 @@ def apply(
         if plan.unchanged:
             return Applied(plan.generation, changed=False)
         _refuse_drift(plan, keep_edits)
+        _refuse_faults(plan)
         _backup_edits(host, plan)
         try:
             _write_files(host, plan, step)
@@ -89,6 +91,16 @@ def _refuse_drift(plan: Plan, keep_edits: bool) -> None:
             "the unit as the runbook wrote it, without drop-ins",
             "move the change into the parameters and measure again, or install with "
             "--overwrite-edits (a backup is kept)",
+        )
+
+
+def _refuse_faults(plan: Plan) -> None:
+    failed = [check for check in plan.checks if check.status == "fail"]
+    if failed:
+        raise BadInput(
+            "; ".join(f"{check.name}: {check.found}" for check in failed),
+            failed[0].wanted,
+            failed[0].fix or "correct the parameters and plan again",
         )
 
 
@@ -195,6 +207,7 @@ def _start_again(host: Host, unit: str, text: str, was_active: bool) -> str:
     try:
         if not was_active:
             host.run("systemctl", "stop", unit, timeout_s=_patience_s(text))
+            host.run("systemctl", "reset-failed", unit, check=False)
             return "was put back; as before, it does not run"
         _start(host, unit, text, "restart")
     except HostFailed as error:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
+from runbook.checks import Check
 from runbook.engines.base import ServerInfo
 from runbook.errors import BadInput
 from runbook.install_service.facts import HostFacts
@@ -56,6 +57,7 @@ class Plan:
     """What would be done. ``drift``: what somebody else changed, which stops an apply.
 
     ``generation``: number the target gets, or has; ``is_new``: whether it must be written.
+    ``checks``: of the unit on its host; a failed one stops an apply too.
     """
 
     target: Target
@@ -65,6 +67,7 @@ class Plan:
     generation: int
     is_new: bool
     drift: tuple[str, ...]
+    checks: tuple[Check, ...] = ()
 
     @property
     def unchanged(self) -> bool:
@@ -94,6 +97,11 @@ class Plan:
             return f"{self.target.unit}: nothing to do, it is as planned"
         lines = [f"plan for {self.target.unit}, generation {self.generation}:"]
         lines += [f"  drift: {text}" for text in self.drift]
+        lines += [
+            f"  {check.status}: {check.name}: {check.found}"
+            for check in self.checks
+            if check.status in ("fail", "warn")
+        ]
         for change in self.files:
             if not change.same:
                 verb = "create" if change.old is None else "change"

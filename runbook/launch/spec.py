@@ -17,6 +17,8 @@ MANAGER_SETS = frozenset(
         "INVOCATION_ID",
         "JOURNAL_STREAM",
         "LANG",
+        "MEMORY_PRESSURE_WATCH",
+        "MEMORY_PRESSURE_WRITE",
         "NOTIFY_SOCKET",
         "SYSTEMD_EXEC_PID",
         "SYSTEMD_NSS_DYNAMIC_BYPASS",

@@ -175,6 +175,15 @@ def test_a_drop_in_is_never_overwritten(deployment: Deployment):
     assert box.exists(f"{UNIT_FILE}.d/x.conf")
 
 
+def test_a_faulty_unit_is_refused_before_anything_is_written(deployment: Deployment):
+    plan = deployment.plan(env={"PATH": "/usr/local/cuda/bin:$PATH"})
+    assert "fail: unit: environment" in plan.describe()
+    with pytest.raises(BadInput, match="expands nothing"):
+        install(deployment.box, plan)
+    assert not deployment.box.exists(UNIT_FILE)
+    assert not deployment.box.exists("/var/lib/golive-runbook")
+
+
 def test_a_foreign_unit_is_refused_wherever_it_lies(deployment: Deployment):
     box = deployment.box
     box.write(UNIT_FILE, "[Service]\nExecStart=/bin/sleep 100\n")

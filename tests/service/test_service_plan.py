@@ -6,7 +6,8 @@ import json
 import pytest
 from standin_service import UNIT, make_measured, make_params
 
-from runbook.errors import BadInput
+from runbook.errors import BadInput, NotHere
+from runbook.install_service import Proof, measured_in, recorded_proofs
 from runbook.install_service.apply import prunable
 from runbook.install_service.facts import HostFacts
 from runbook.install_service.meaning import meaning
@@ -219,3 +220,33 @@ def test_damaged_state_reads_as_absent():
     assert facts.manifest(1) == {}
     with pytest.raises(BadInput, match="no generation 1"):
         facts.generation(1)
+
+
+def test_the_measured_launch_comes_back_from_its_record():
+    measured = make_measured(18080)
+    record = {
+        "fast": {
+            "spec": json.loads(json.dumps(dataclasses.asdict(measured.spec))),
+            "load_s": [0.5, 0.7],
+            "info": dataclasses.asdict(measured.info),
+            "launch": "unit",
+        },
+        "broken": {"spec": {"argv": ["/x"]}},
+    }
+    found = measured_in(Recorded({"launches.json": record}), "fast")
+    assert found == measured
+    with pytest.raises(BadInput, match="does not describe"):
+        measured_in(Recorded({"launches.json": record}), "broken")
+    with pytest.raises(NotHere, match="was not measured"):
+        measured_in(Recorded({}), "fast")
+
+
+def test_proofs_come_back_from_their_record():
+    stored = [{"name": "a", "status": "proved", "evidence": "b"}]
+    assert recorded_proofs(Recorded({"service/proofs.json": stored})) == [Proof("a", "proved", "b")]
+    assert recorded_proofs(Recorded({})) == []
+
+
+class Recorded:
+    def __init__(self, artefacts):
+        self.read_json = artefacts.get
