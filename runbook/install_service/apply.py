@@ -171,10 +171,10 @@ def _brought_back(host: Host, plan: Plan, error: HostFailed) -> NotProved:
     tail = systemd.journal(host, plan.target.unit, lines=25)
     outcome = _bring_back(host, plan)
     return NotProved(
-        f"{plan.target.unit} did not serve with {plan.target.manifest.get('configuration')} "
-        f"(result {result}); {outcome}",
+        f"{plan.target.unit} does not serve {plan.target.manifest.get('configuration')} "
+        f"(result {result}): {error.found.splitlines()[0]}\n  {outcome}",
         "a completion within the time of a start",
-        f"{error.found}\nits journal ends:\n{tail}",
+        f"see what it said, correct the configuration, install again\nits journal ends:\n{tail}",
     )
 
 

@@ -14,6 +14,7 @@ from runbook.errors import BadInput
 from runbook.install_service.facts import HostFacts
 from runbook.install_service.meaning import meaning
 from runbook.install_service.places import Places, Target, digest
+from runbook.launch.lint import EXPOSURE
 from runbook.launch.spec import LaunchSpec
 from runbook.launch.unit import UnitSettings, is_managed, is_untouched, render_unit
 from runbook.params import Params
@@ -77,8 +78,11 @@ class Plan:
 
     @property
     def diff(self) -> str:
-        """Unified diff of all files, empty when nothing changes."""
-        return "".join(_diff(change) for change in self.files)
+        """Unified diff of the unit, empty when nothing changes. The gate is a program of the
+        runbook, named by its content: that it changes is said, its text is in the run folder."""
+        return "".join(
+            _diff(change) for change in self.files if change.path == self.target.places.unit_file
+        )
 
     @property
     def meaning(self) -> list[str]:
@@ -98,9 +102,9 @@ class Plan:
         lines = [f"plan for {self.target.unit}, generation {self.generation}:"]
         lines += [f"  drift: {text}" for text in self.drift]
         lines += [
-            f"  {check.status}: {check.name}: {check.found}"
+            f"  {check.status}: {check.name}: {check.found} (wanted: {check.wanted})"
             for check in self.checks
-            if check.status in ("fail", "warn")
+            if check.status in ("fail", "warn") or check.name == EXPOSURE
         ]
         for change in self.files:
             if not change.same:
@@ -130,7 +134,7 @@ def make_target(
     """The unit, gate and manifest for one measured launch. Raises ``BadInput``."""
     places = Places(params.service.unit)
     ready_s, origin = start_timeout(params, measured.load_s)
-    gate = [gate_interpreter, "-I", "-S", places.gate(gate_text), "--url", local_url(params)]
+    gate = [gate_interpreter, "-IS", places.gate(gate_text), "--url", local_url(params)]
     if measured.info is not None:
         gate += ["--model", measured.info.model_id]
     settings = UnitSettings(

@@ -18,6 +18,8 @@ from runbook.launch.unit_file import UnitFile, parse_unit
 
 #: Highest exposure (``systemd-analyze security``, 0 to 10) that passes without a warning.
 EXPOSURE_LIMIT = 7.0
+#: The name of the check that tells it.
+EXPOSURE = "unit: exposure"
 
 _LOGIN_UIDS = (1000, 60000)
 _SECRET_NAME = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|API_?KEY)$")
@@ -153,9 +155,9 @@ def _exposure(text: str, host: Host, name: str) -> Check:
     )
     score = re.search(r"Overall exposure level for .*?: ([0-9.]+)", done.out)
     if not score:
-        return Check("unit: exposure", "skipped", "systemd-analyze security gives no score here")
+        return Check(EXPOSURE, "skipped", "systemd-analyze security gives no score here")
     status: Status = "pass" if float(score[1]) <= EXPOSURE_LIMIT else "warn"
-    return Check("unit: exposure", status, score[1], f"at most {EXPOSURE_LIMIT} of 10")
+    return Check(EXPOSURE, status, score[1], f"at most {EXPOSURE_LIMIT} of 10")
 
 
 def _check(name: str, faults: list[str], wanted: str) -> Check:

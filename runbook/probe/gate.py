@@ -114,7 +114,7 @@ class Ladder(threading.Thread):
                 self.waits_for = str(error)
             except (OSError, http.client.HTTPException, ValueError) as error:
                 self.waits_for = f"an answer ({type(error).__name__}: {error})"
-            time.sleep(0.1 if time.monotonic() - begun < 10 else 0.5)
+            time.sleep(min(1.0, max(0.1, (time.monotonic() - begun) / 50)))
 
     def climb(self) -> None:
         """One try, from the bottom. Raises ``NotYet`` or ``Refused``."""

@@ -30,7 +30,11 @@ def test_install_change_back_and_gone(deployment: Deployment, tmp_path):
     assert applied.served_s >= 1
     assert deployment.show("UnitFileState") == "enabled"
     assert deployment.serves() == "none"
-    assert "+ExecStart=" in (tmp_path / "service/diff.txt").read_text()
+    said = (tmp_path / "service/diff.txt").read_text()
+    assert "+ExecStart=" in said
+    assert "unit: exposure" in said
+    assert "+import" not in said
+    assert (tmp_path / "service/gate.py").read_text() == plan.target.gate_text
     assert "gate: ready" in (tmp_path / "service/journal.txt").read_text()
     assert (tmp_path / "service/environment").read_text().startswith("PATH=/usr/bin:/bin\n")
 

@@ -140,7 +140,7 @@ def test_the_gate_gives_up_before_systemd_does():
     assert gate[gate.index("--deadline") + 1] == "50"
     assert unit.value("Service", "TimeoutStartSec") == "55s"
     assert gate[gate.index("--model") + 1] == "standin"
-    assert "/usr/bin/python3 -I -S" in " ".join(gate)
+    assert "/usr/bin/python3 -IS" in " ".join(gate)
 
 
 @pytest.mark.parametrize(
