@@ -60,6 +60,8 @@ class Engine(Protocol):
     name: str
     distribution: str
     """The package that holds the server, as its interpreter's package list names it."""
+    stack_checks: tuple[str, ...]
+    """Names of the checks that ``check_stack`` makes, for ``stack.checks``."""
 
     def prepare(self, params: Params, progress: Callable[[str], None]) -> None:
         """One-off local work before a first launch (the rehearsal's model). Idempotent."""

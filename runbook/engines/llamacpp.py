@@ -39,6 +39,7 @@ class LlamaCpp:
 
     name = "llamacpp"
     distribution = "xllamacpp"
+    stack_checks: tuple[str, ...] = ()
 
     def __init__(self, key_file: str | None = None) -> None:
         self._key_file = key_file

@@ -20,7 +20,7 @@ _OPTION_ALONE = re.compile(_OPTION, re.IGNORECASE)
 
 def without_secrets(value: Any) -> Any:
     """A copy of a JSON value: whatever has a secret's name is ``<removed>``, at any depth, and so
-    is a secret behind its option in a command. Absent ones stay ``None`` or empty."""
+    is a secret behind its option in a command. Numbers, ``None`` and empty text stay."""
     if isinstance(value, Mapping):
         return {
             name: _hidden(item) if _SECRET_NAME.search(str(name)) else without_secrets(item)
@@ -37,7 +37,7 @@ def without_secrets(value: Any) -> Any:
 
 
 def _hidden(item: Any) -> Any:
-    return item if item is None or isinstance(item, bool) or item == "" else REMOVED
+    return item if item is None or isinstance(item, int | float) or item == "" else REMOVED
 
 
 def _follows_option(words: list[Any], place: int) -> bool:

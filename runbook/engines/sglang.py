@@ -18,7 +18,7 @@ from runbook.engines.base import Counters, ServerInfo
 from runbook.engines.ladder import Endpoint, read_key, wait_ready
 from runbook.engines.prometheus import parse_metrics, total
 from runbook.engines.secrets import without_secrets
-from runbook.engines.sglang_checks import check_releases
+from runbook.engines.sglang_checks import STACK_CHECKS, check_releases
 from runbook.engines.sglang_info import UNKNOWN, read_info
 from runbook.engines.sglang_log import find_cause, find_worker
 from runbook.engines.sglang_models import ModelFacts, read_model
@@ -55,6 +55,7 @@ class SGLang:
 
     name = "sglang"
     distribution = "sglang"
+    stack_checks = STACK_CHECKS
 
     def __init__(self, key_file: str | None = None, server: Server | None = None) -> None:
         self._key_file = key_file

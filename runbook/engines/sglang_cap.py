@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from runbook.checks import Check
 from runbook.engines.sglang_case import Case
+from runbook.engines.sglang_options import SPEC_V2
 from runbook.engines.sglang_releases import SPECULATION_CAP
 from runbook.params import Params
 
@@ -56,12 +57,14 @@ def check_cap(params: Params, cases: Sequence[Case]) -> Iterator[Check]:
 
 def check_alike(cases: Sequence[Case]) -> Check:
     """Whether the configurations differ in nothing but speculation."""
-    different = []
-    for option in _SHARED:
-        values = {case.name: case.options.text(option) for case in cases}
-        if len(set(values.values())) > 1:
-            said = ", ".join(f"{name} {_show(value)}" for name, value in values.items())
-            different.append(f"{option}: {said}")
+    variables = sorted({name for case in cases for name in case.env} - {SPEC_V2})
+    said = {option: {case.name: case.options.text(option) for case in cases} for option in _SHARED}
+    said |= {name: {case.name: case.env.get(name) for case in cases} for name in variables}
+    different = [
+        f"{what}: " + ", ".join(f"{name} {_show(value)}" for name, value in values.items())
+        for what, values in said.items()
+        if len(set(values.values())) > 1
+    ]
     if not different:
         return Check("sglang_alike", "pass", "nothing differs but speculation")
     return Check(
@@ -69,7 +72,7 @@ def check_alike(cases: Sequence[Case]) -> Check:
         "warn",
         "; ".join(different),
         "the same for all: else the comparison is of several things at once",
-        "move it to server.args",
+        "move it to server.args or server.env",
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from runbook.checks import Check, Status
+from runbook.checks import Check
 from runbook.engines.sglang_cap import check_alike, check_cap
 from runbook.engines.sglang_case import Case, Finding
 from runbook.engines.sglang_models import ModelFacts
@@ -26,10 +26,10 @@ from runbook.engines.sglang_releases import (
     find_release,
     releases_where,
 )
+from runbook.engines.sglang_tree import judge_tree
 from runbook.engines.sglang_variables import judge_simulation, judge_variables, say_sets
 from runbook.params import BASELINE, Params
 
-_EAGLE = ("EAGLE", "EAGLE3", "STANDALONE")
 _OBSERVE = "decide by the start-up log and by /server_info alone"
 
 
@@ -87,7 +87,7 @@ def _check_release(version: str | None, release: Release | None) -> Check:
 
 def _judge_worker(case: Case) -> Iterator[Finding]:
     release, options = case.release, case.options
-    if options.algorithm not in _EAGLE:
+    if not options.has_worker:
         return
     if release is None:
         yield Finding("unknown", "which worker runs is not known of this release", "", _OBSERVE)
@@ -150,7 +150,7 @@ def _say_workers(cases: Sequence[Case]) -> str:
         worker: str | None = "no speculation"
         if case.options.speculates:
             worker = case.options.algorithm
-        if case.release and case.options.algorithm in _EAGLE:
+        if case.release and case.options.has_worker:
             switch = read_switch(case.env.get(SPEC_V2))
             off = case.options.has("--disable-overlap-schedule")
             worker = expected_worker(case.release, case.options.topk, switch, off)
@@ -160,7 +160,7 @@ def _say_workers(cases: Sequence[Case]) -> str:
 
 def _judge_model(case: Case) -> Iterator[Finding]:
     release = case.release
-    if case.options.algorithm not in _EAGLE:
+    if not case.options.has_worker:
         return
     if release is None:
         yield Finding("unknown", "what this release can do with the model is not known", "", "")
@@ -223,52 +223,6 @@ def _judge_draft(case: Case) -> Iterator[Finding]:
         )
 
 
-def _judge_tree(case: Case) -> Iterator[Finding]:
-    options = case.options
-    if options.algorithm not in _EAGLE or options.topk is None:
-        return
-    if options.topk == 1:
-        asked, steps = options.draft_tokens, options.steps
-        if asked is not None and steps is not None and asked != steps + 1:
-            yield Finding(
-                "warn",
-                f"{asked} draft tokens asked, effective {steps + 1}: a chain of {steps} steps",
-                f"--speculative-num-draft-tokens {steps + 1}",
-                "write what is run",
-            )
-        return
-    backends = {
-        options.text(f"--{part}attention-backend") for part in ("", "prefill-", "decode-")
-    } - {None}
-    if "trtllm_mha" in backends:
-        yield _change("fail", "trtllm_mha with topk above 1", "topk 1 with trtllm_mha")
-    if backends & {"flashinfer", "flashmla"} and case.target.mla:
-        mla_draft = case.draft.mla_draft
-        found = "flashinfer for a model with latent attention and topk above 1"
-        why = "it only supports topk 1" if mla_draft else "its verify step ignores the tree's mask"
-        yield _change("fail" if mla_draft else "warn", f"{found}: {why}", "a backend with trees")
-    if (options.number("--page-size") or 1) > 1 and case.release is not None:
-        yield from _judge_paged_tree(case.release, backends)
-
-
-def _judge_paged_tree(release: Release, backends: set[str | None]) -> Iterator[Finding]:
-    for backend in backends or {None}:
-        if backend in release.paged_trees:
-            continue
-        unsure = backend is None or backend in release.paged_trees_unsure
-        said = backend or "the default attention backend"
-        yield Finding(
-            "warn" if unsure else "fail",
-            f"topk above 1 with a page size above 1 on {said}: results may be wrong",
-            f"page size 1, or one of {', '.join(release.paged_trees)}",
-            "set --page-size 1",
-        )
-
-
-def _change(status: Status, found: str, wanted: str) -> Finding:
-    return Finding(status, found, wanted, "set --attention-backend triton in server.args")
-
-
 def _names(model: ModelFacts) -> str:
     return ", ".join(model.architectures or ()) or "no class named"
 
@@ -283,7 +237,7 @@ _RULES: tuple[
     ("sglang_worker", _judge_worker, _say_workers),
     ("sglang_model", _judge_model, _say("the release knows target and draft")),
     ("sglang_draft", _judge_draft, _say("draft and algorithm fit")),
-    ("sglang_tree", _judge_tree, _say("the draft trees can be run as asked")),
+    ("sglang_tree", judge_tree, _say("the draft trees can be run as asked")),
     ("sglang_variables", judge_variables, say_sets),
     ("sglang_acceptance", judge_simulation, _say("nothing makes acceptance up")),
 )
@@ -296,3 +250,13 @@ def _check_key(params: Params) -> list[Check]:
     found = "the API key stands in the arguments: ps, the unit and every record show it"
     fix = "leave server.api_key.allow_argv out: the launcher hands the key over unseen"
     return [Check("sglang_key", "warn", found, "a key that nobody can read", fix)]
+
+
+#: Names of all checks here.
+STACK_CHECKS = (
+    "sglang_release",
+    *(name for name, _judge, _summary in _RULES),
+    "sglang_request_cap",
+    "sglang_alike",
+    "sglang_key",
+)

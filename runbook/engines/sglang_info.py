@@ -9,7 +9,7 @@ from typing import Any
 from runbook.engines.answers import text, truth, whole
 from runbook.engines.base import ServerInfo
 from runbook.engines.sglang_options import NO_SPECULATION
-from runbook.engines.sglang_releases import find_release
+from runbook.engines.sglang_releases import NO_OVERLAP, find_release
 
 UNKNOWN = "unknown"
 CAP_PER_RANK = "effective_max_running_requests_per_dp"
@@ -118,7 +118,7 @@ def running_worker(version: str | None, algorithm: str, no_overlap: bool | None)
         return "v2 overlap"
     release = find_release(version) if version else None
     if release is None:
-        return "no overlap"
+        return NO_OVERLAP
     return "v1" if release.v1_worker else "v2"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from runbook.engines.sglang_releases import NO_OVERLAP, WORKER_LINES
+
 
 @dataclass(frozen=True)
 class Cause:
@@ -129,26 +131,13 @@ def find_cause(log: str) -> Cause | None:
     return None
 
 
-NO_OVERLAP = "no overlap"
-
-_WORKERS: tuple[tuple[str, str], ...] = (
-    (r"Overlap scheduler? is (?:disabled|not implemented)", NO_OVERLAP),
-    (r"Non-overlap \(synchronous\) spec v2 is used", "v2"),
-    (r"Spec v1 is used", "v1"),
-    (r"Overlap spec v2 is enabled by default", "v2 overlap"),
-    (r"Spec v2 is enabled by default", "v2 overlap"),
-    (
-        r"Spec v2 is enabled for eagle/eagle3 speculative decoding and overlap schedule",
-        "v2 overlap",
-    ),
-)
-
-
 def find_worker(log: str) -> str | None:
     """The worker that the log names: ``v1``, ``v2``, ``v2 overlap``, or ``no overlap`` where it
     says no more; ``None`` where it names none, or several."""
     lines = log.splitlines()
-    found = {worker for pattern, worker in _WORKERS if any(re.search(pattern, x) for x in lines)}
+    found = {
+        worker for pattern, worker in WORKER_LINES if any(re.search(pattern, x) for x in lines)
+    }
     exact = found - {NO_OVERLAP} or found
     return exact.pop() if len(exact) == 1 else None
 

@@ -72,6 +72,11 @@ class Options:
         return self.speculates and self.algorithm != "NGRAM"
 
     @property
+    def has_worker(self) -> bool:
+        """Whether one of EAGLE's workers runs it, of which there are v1 and v2."""
+        return self.algorithm in ("EAGLE", "EAGLE3", "STANDALONE")
+
+    @property
     def topk(self) -> int | None:
         """Branches of the draft tree at each step."""
         return self.number("--speculative-eagle-topk")
@@ -113,20 +118,25 @@ def options_of(server: Server, configuration: Configuration) -> Options:
 
 
 def refuse_own(words: Iterable[str], key: str) -> None:
-    """Raise ``BadInput`` where ``words`` set what has a parameter of its own, or hide something."""
+    """Raise ``BadInput`` where ``words`` set what has a parameter of its own, or hide something.
+
+    SGLang takes an option that is cut short for the whole one; so is it taken here.
+    """
     for word in words:
         written = word.partition("=")[0]
+        if not written.startswith("--") or written == "--":
+            continue
         name = _ALIASES.get(written, written)
-        if name in _FROM_PARAMETERS:
-            parameter = _FROM_PARAMETERS[name]
-            raise BadInput(
-                f"{key}: {written} is set by {parameter}",
-                f"no {written} among the arguments",
-                f"set {parameter}",
-            )
-        if name in _OUT_OF_SIGHT:
-            found, do = _OUT_OF_SIGHT[name]
-            raise BadInput(f"{key}: {written}: {found}", "arguments in plain sight", do)
+        for option, parameter in _FROM_PARAMETERS.items():
+            if option.startswith(name):
+                raise BadInput(
+                    f"{key}: {written} is set by {parameter}",
+                    f"no {written} among the arguments",
+                    f"set {parameter}",
+                )
+        for option, (found, do) in _OUT_OF_SIGHT.items():
+            if name == option:
+                raise BadInput(f"{key}: {written}: {found}", "arguments in plain sight", do)
 
 
 def effective_env(server: Server, configuration: Configuration) -> dict[str, str]:

@@ -86,6 +86,20 @@ RELEASES = (
 )
 
 
+#: What a log says where no more is told: v1, or v2 without overlap.
+NO_OVERLAP = "no overlap"
+
+#: Lines of the start-up log (patterns) and the worker that each one tells.
+WORKER_LINES: tuple[tuple[str, str], ...] = (
+    (r"Spec v2 is enabled for eagle/eagle3 speculative decoding and overlap", "v2 overlap"),
+    (r"Spec v2 is enabled by default", "v2 overlap"),  # 0.5.11, 0.5.12
+    (r"Spec v1 is used", "v1"),
+    (r"Overlap spec v2 is enabled by default", "v2 overlap"),  # 0.5.13
+    (r"Non-overlap \(synchronous\) spec v2 is used", "v2"),
+    (r"Overlap scheduler? is (?:disabled|not implemented)", NO_OVERLAP),
+)
+
+
 def find_release(version: str) -> Release | None:
     """The row of a version, ``None`` for one that was not read. A local part (``+cu130``) of it,
     which a patched build has, is left out."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook.engines.sglang_checks import check_releases
+from runbook.engines.sglang_checks import STACK_CHECKS, check_releases
 from runbook.engines.sglang_models import ModelFacts, read_model
 from runbook.engines.sglang_releases import RELEASES, expected_worker, find_release, releases_where
 from runbook.params import from_values, load
@@ -324,6 +324,12 @@ def test_different_attention_backends_confound():
     assert status == "warn" and "baseline triton, eagle fa3" in said
 
 
+def test_variables_that_differ_confound_too():
+    found = check("0.5.12", env={"NCCL_PROTO": "LL", SPEC_V2: "False"})
+    assert list(found) == ["sglang_alike"]
+    assert "NCCL_PROTO: baseline not given, eagle LL" in found["sglang_alike"][1]
+
+
 # --- B1: the cap ---------------------------------------------------------------------------
 
 
@@ -417,3 +423,9 @@ def test_the_production_file_passes_on_its_releases_alone():
         assert ({c.status for c in checks} == {"pass"}) == (
             version in ("0.5.10", "0.5.10.post1", "0.5.11", "0.5.12", "0.5.12.post1")
         ), version
+
+
+def test_the_names_of_all_checks_are_known():
+    key = {"file": "/key", "allow_argv": True}
+    checks = check_releases(params(api_key=key), "0.5.12", read_model(KIMI), read_model(MLA_DRAFT))
+    assert {c.name for c in checks} == set(STACK_CHECKS)
