@@ -160,7 +160,9 @@ def test_on_0_5_13_the_variable_only_means_overlap():
     assert check("0.5.13", env={SPEC_V2: "True"}) == {}
 
 
-@pytest.mark.parametrize("version", ["0.6.0", "0.5.24", "0.5.5", "0.5.10rc0", "0.5.12.post2", "x"])
+@pytest.mark.parametrize(
+    "version", ["0.6.0", "0.5.24", "0.5.5", "0.5.8rc1", "0.5.10rc0", "0.5.12.post2", "x"]
+)
 def test_an_unknown_release_leaves_it_to_observation(version):
     assert find_release(version) is None
     found = check(version, name="eagle3-topk4-v1")
@@ -429,3 +431,9 @@ def test_the_names_of_all_checks_are_known():
     key = {"file": "/key", "allow_argv": True}
     checks = check_releases(params(api_key=key), "0.5.12", read_model(KIMI), read_model(MLA_DRAFT))
     assert {c.name for c in checks} == set(STACK_CHECKS)
+
+
+def test_the_document_tells_of_every_row():
+    text = (Path(__file__).parents[2] / "docs" / "sglang.md").read_text()
+    rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| 0.5")]
+    assert rows == [str(row) for row in RELEASES]
