@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -183,6 +184,7 @@ def _say(text: str) -> None:
 
 def main() -> None:
     """Entry point: every error for people ends with its text and its exit code."""
+    warnings.showwarning = _show_warning
     try:
         code = verbs.main(standalone_mode=False)
     except click.exceptions.Exit as ended:
@@ -202,6 +204,10 @@ def main() -> None:
     except Exception as error:
         code = _report_fault(error)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _show_warning(message: Warning | str, *_where: Any) -> None:
+    click.echo(f"runbook: note: {message}", err=True)
 
 
 def _report_fault(error: Exception) -> int:

@@ -43,16 +43,17 @@ def prepare(
             hint = f"did you mean {near[0]}?" if near else ""
             raise BadInput(f"no stage is named {stage}", "one of " + ", ".join(STAGES), hint)
     preview(parameters)
+    stages = _between(first, last)
     if not (resume or first):
-        return Run.create(parameters, out), _between(first, last)
+        return Run.create(parameters, out), stages
     run = Run.open(out) if out else Run.newest(parameters, unfinished=resume and not first)
     run.take_over(parameters)
     if resume and not first:
         undone = [STEPS[s.name] for s in run.todo() if s.status not in ("completed", "skipped")]
-        first = undone[0] if undone else None
-        if first is None:
-            return run, []
-    return run, _between(first, last)
+        stages = [
+            stage for stage in stages if undone and STAGES.index(stage) >= STAGES.index(undone[0])
+        ]
+    return run, stages
 
 
 def _between(first: str | None, last: str | None) -> list[str]:

@@ -182,7 +182,7 @@ class Run:
             ) from None
         return [
             replace(step, status="interrupted", reason="its process is gone")
-            if step.status == "in_progress" and process_mark(_pid(step.owner)) != step.owner
+            if step.status == "in_progress" and not _is_at_work(step.owner)
             else step
             for step in steps
         ]
@@ -251,6 +251,7 @@ class Run:
             yield
 
 
-def _pid(owner: str) -> int:
-    head = owner.partition(":")[0]
-    return int(head) if head.isdigit() else 0
+def _is_at_work(owner: str) -> bool:
+    """Whether the process of that mark still lives."""
+    pid = owner.partition(":")[0]
+    return pid.isdigit() and process_mark(int(pid)) == owner

@@ -1,0 +1,146 @@
+"""The contract of the command line: exit codes, and words for people."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runbook.params import load
+from runbook.run import Run
+
+ROOT = Path(__file__).parents[1]
+REHEARSAL = ROOT / "params" / "rehearsal.yaml"
+RUNBOOK = Path(sys.executable).with_name("runbook")
+
+
+def runbook(*words, cwd=ROOT):
+    return subprocess.run(
+        [RUNBOOK, *map(str, words)], capture_output=True, text=True, cwd=cwd, check=False
+    )
+
+
+def test_check_prints_every_launch_and_the_cost():
+    said = runbook("check", REHEARSAL)
+    assert said.returncode == 0, said.stderr
+    for name in ("baseline", "ngram-wide", "ngram-lean"):
+        assert f"# {name}" in said.stdout
+    assert said.stdout.count("env -i") == 3
+    assert "9 server lives" in said.stdout
+
+
+def test_check_as_json():
+    shown = json.loads(runbook("check", REHEARSAL, "--json").stdout)
+    assert shown["lives"] == 9
+    assert shown["estimated_s"] > 60
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["check", "absent.yaml"], "No such file"),
+        (["check", REHEARSAL, "-p", "server.prot=1"], "did you mean port?"),
+        (["check", REHEARSAL, "-p", "stack.checks={coers: off}"], "cores"),
+        (["run", REHEARSAL, "-p", "server.port=007"], "leading zeros"),
+        (["run", REHEARSAL, "--from", "chose"], "did you mean choose?"),
+        (["run", REHEARSAL, "--from", "publish", "--to", "choose"], "after --to"),
+        (["run", REHEARSAL, "--resume", "--out", "absent"], "no run folder"),
+        (["status", "absent"], "no run folder"),
+        (["export", "."], "no run folder"),
+        (["unit", REHEARSAL, "--config", "ngram-laen"], "use ngram-lean"),
+        (["service", "status", REHEARSAL, "--run", "absent"], "no run folder"),
+        (["choose", "absent.csv"], "absent.csv"),
+        (["nonsense"], "No such command"),
+        (["run"], "Missing argument"),
+    ],
+    ids=lambda value: (
+        " ".join(Path(str(word)).name for word in value) if type(value) is list else ""
+    ),
+)
+def test_bad_input_is_refused_before_anything_starts(words, said):
+    before = sorted((ROOT / "outputs").iterdir())
+    ended = runbook(*words)
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert sorted((ROOT / "outputs").iterdir()) == before
+
+
+def test_a_folder_in_use_is_no_place_for_a_new_run(tmp_path):
+    (tmp_path / "file").write_text("x")
+    ended = runbook("run", REHEARSAL, "--out", tmp_path)
+    assert ended.returncode == 2
+    assert "exists already" in ended.stderr
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_status_and_export_of_a_run_that_did_nothing_yet(tmp_path):
+    run = Run.create(load(REHEARSAL), tmp_path / "run")
+    said = runbook("status", run.path)
+    assert said.returncode == 0
+    assert said.stdout.count("pending") == 8
+    steps = json.loads(runbook("status", run.path, "--json").stdout)
+    assert steps[0]["name"] == "verify_stack"
+    exported = runbook("export", run.path)
+    assert exported.returncode == 0, exported.stderr
+    assert "DRAFT" in (run.path / "production_v2.md").read_text()
+
+
+def test_a_run_of_other_parameters_is_not_continued(tmp_path):
+    run = Run.create(load(REHEARSAL), tmp_path / "run")
+    ended = runbook("run", REHEARSAL, "--resume", "--out", run.path, "-p", "workload.seed=9")
+    assert ended.returncode == 2
+    assert "other parameters" in ended.stderr
+
+
+def test_the_unit_is_printed_without_asking_a_host():
+    said = runbook("unit", REHEARSAL)
+    assert said.returncode == 0, said.stderr
+    assert "[Service]" in said.stdout
+    assert "--ngram-n 3" in said.stdout
+
+
+class TestChoose:
+    """From a file of cells, which may come from anywhere."""
+
+    PUBLISHED = "config,concurrency,output_tok_s\n" + "".join(
+        f"{config},{concurrency},{figure}\n"
+        for config, figures in {
+            "baseline": (92.7, 689.4, 773.1),
+            "topk1": (86.8, 759.3, 775.0),
+        }.items()
+        for concurrency, figure in zip((1, 30, 100), figures, strict=True)
+    )
+
+    def test_single_figures_give_a_provisional_choice(self, tmp_path):
+        path = tmp_path / "cells.csv"
+        path.write_text(self.PUBLISHED)
+        said = runbook("choose", path)
+        assert said.returncode == 0, said.stderr
+        assert "provisional" in said.stdout
+        assert json.loads(runbook("choose", path, "--json").stdout)["status"] == "provisional"
+
+    def test_a_baseline_that_is_not_there(self, tmp_path):
+        path = tmp_path / "cells.csv"
+        path.write_text(self.PUBLISHED)
+        ended = runbook("choose", path, "--baseline", "base")
+        assert ended.returncode == 2
+        assert "Traceback" not in ended.stderr
+
+    @pytest.mark.parametrize(
+        "content",
+        [b"", b"\x00", b"a,b\n1,2\n", b"\xff\xfe", b"config,concurrency,output_tok_s\nx,y,z\n"],
+    )
+    def test_garbage_is_bad_input(self, tmp_path, content):
+        path = tmp_path / "cells.csv"
+        path.write_bytes(content)
+        ended = runbook("choose", path)
+        assert ended.returncode == 2, ended.stdout + ended.stderr
+        assert "Traceback" not in ended.stderr
+
+
+def test_help_names_every_verb():
+    said = runbook("--help").stdout
+    for verb in ("check", "run", "status", "export", "unit", "service", "choose"):
+        assert f"  {verb} " in said
