@@ -184,7 +184,7 @@ def _say(text: str) -> None:
 
 def main() -> None:
     """Entry point: every error for people ends with its text and its exit code."""
-    warnings.showwarning = _show_warning
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
         code = verbs.main(standalone_mode=False)
     except click.exceptions.Exit as ended:

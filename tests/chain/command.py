@@ -18,8 +18,10 @@ REHEARSAL = ROOT / "params" / "rehearsal.yaml"
 #: One block, short answers: a run of about a minute, for what is no matter of figures.
 SHORT = (
     "benchmark.blocks=1",
+    "benchmark.concurrencies=[1]",
     "benchmark.requests=2",
-    "workload.output_tokens=16",
+    "choose.mix=[{concurrency: 1, share: 1}]",
+    "workload.output_tokens=8",
     "choose.expected=null",
     "choose.override={choose: ngram-lean, reason: a test of the chain, by: pytest}",
     "service.burst=8",
@@ -90,12 +92,20 @@ def processes_about(text):
 def wait_nothing_left(port, timeout_s=6.0):
     """No server on ``port`` and no process that names it, within the time promised."""
     deadline = time.monotonic() + timeout_s
-    while left := processes_about(str(port)):
+    while left := processes_about(str(port)) or held(port):
         assert time.monotonic() < deadline, left
         time.sleep(0.05)
+
+
+def held(port):
+    """Why ``port`` cannot be bound, if so; a process that ends loses its name before its port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(("127.0.0.1", port))
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            return str(error)
+    return None
 
 
 def end(process, number=signal.SIGKILL):

@@ -33,6 +33,24 @@ def cells_of(folder):
         return list(csv.DictReader(file))
 
 
+def kill_a_server_at_work(out, port):
+    """Kill the next server once it has answered a request; returns its configuration's name."""
+    measured = len(requests_of(out))
+    deadline = time.monotonic() + 120
+    while len(requests_of(out)) == measured:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    for entry in processes_about(str(port)):
+        if "serve_llamacpp" in entry:
+            subprocess.run(["kill", "-9", entry.split(":")[0]], check=False)
+    return requests_of(out)[measured]["config"]
+
+
+def requests_of(folder):
+    lines = (folder / "requests.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines if line.endswith("}")]
+
+
 @pytest.fixture
 def short(tmp_path):
     need_box(tmp_path)
@@ -59,7 +77,7 @@ def test_a_runner_that_is_ended_in_the_benchmark(short, number, code, status):
     before = set(orphans())
     runner = start_short(short, "--to", "benchmark")
     try:
-        wait_for_line(runner, "[1/6]")
+        wait_for_line(runner, "[1/3]")
         assert processes_about(str(port))
         runner.send_signal(number)
         assert runner.wait(60) == code
@@ -82,7 +100,7 @@ def test_a_runner_that_is_ended_in_the_benchmark(short, number, code, status):
     assert "01_verify_stack" not in resumed.stdout
     assert step_of(out, "benchmark").status == "completed"
     after = {(row["config"], row["concurrency"]): row["life"] for row in cells_of(out)}
-    assert len(after) == 6
+    assert len(after) == 3
     kept = [cell for cell, life in finished.items() if after[cell] == life]
     assert kept, "no finished cell was kept"
 
@@ -122,11 +140,8 @@ def test_a_server_that_dies_costs_its_own_cells_alone(short):
 
     runner = start_short(short, "--to", "benchmark")
     try:
-        line = wait_for_line(runner, "[1/6]")
-        victim = line.split(", ")[1]
-        servers = [entry for entry in processes_about(str(port)) if "serve_llamacpp" in entry]
-        for entry in servers:
-            subprocess.run(["kill", "-9", entry.split(":")[0]], check=True)
+        wait_for_line(runner, "[1/3]")
+        victim = kill_a_server_at_work(out, port)
         out_text, _ = runner.communicate(timeout=300)
         assert runner.returncode == 1, out_text
     finally:
@@ -135,7 +150,7 @@ def test_a_server_that_dies_costs_its_own_cells_alone(short):
     rows = cells_of(out)
     assert {row["config"] for row in rows if row["status"] == "server_died"} == {victim}
     others = [row for row in rows if row["config"] != victim]
-    assert len(others) == 4
+    assert len(others) == 2
     assert {row["status"] for row in others} == {"ok"}
     assert step_of(out, "benchmark").status == "failed"
     assert "FAILED at benchmark" in (out / "production_v2.md").read_text()
