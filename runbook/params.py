@@ -177,6 +177,9 @@ class Benchmark(Strict):
     requests: Annotated[int, Field(ge=1, le=100000)] = Field(4, description="a cell, at least")
     rounds: Annotated[int, Field(ge=1, le=1000)] = Field(2, description="requests a stream")
     warmup: Annotated[int, Field(ge=0, le=1000)] = Field(1, description="requests a stream before")
+    warmup_tokens: Annotated[int, Field(ge=2, le=131072)] | None = Field(
+        None, description="answer length of a warm-up request; null: as measured"
+    )
     seed: Annotated[int, Field(ge=0)] = Field(1, description="order of configurations in a block")
     launch: Literal["unit", "process"] = "unit"
 

@@ -39,9 +39,10 @@ def estimate(params: Params) -> Cost:
     lives = benchmark.blocks * len(params.configurations)
     life_s = load_s
     for concurrency in benchmark.concurrencies:
-        requests = benchmark.requests_at(concurrency) + benchmark.warmup * concurrency
+        tokens = params.workload.output_tokens
+        warmup = benchmark.warmup * concurrency * min(benchmark.warmup_tokens or tokens, tokens)
         rate = min(concurrency * pace.stream_tok_s, pace.total_tok_s)
-        life_s += _CELL_S + requests * params.workload.output_tokens / rate
+        life_s += _CELL_S + (benchmark.requests_at(concurrency) * tokens + warmup) / rate
     assumes = (
         f"{load_s:g} s to load, {pace.stream_tok_s:g} tok/s a stream, at most "
         f"{pace.total_tok_s:g} tok/s in all, answers of full length"

@@ -48,7 +48,7 @@ class Bench:
             "way of launching": self.launcher.kind,
             "prompts": cell.fingerprint(),
             "number of requests": len(cell.measured),
-            "warm-up": len(cell.warmup),
+            "warm-up": [len(cell.warmup), self.params.benchmark.warmup_tokens],
             "output_tokens": workload.output_tokens,
             "temperature": workload.temperature,
             "seed": workload.seed,
@@ -73,6 +73,10 @@ class Life:
     configuration: Configuration
     spec: LaunchSpec
     cells: tuple[Cell, ...]
+
+
+#: Lines of a log that hold a server's start.
+_START_LINES = 4000
 
 
 def measure_life(bench: Bench, life: Life) -> Unmeasured | None:
@@ -122,8 +126,13 @@ def _bring_up(bench: Bench, life: Life, server: RunningServer) -> Launch:
         info = bench.engine.info(url)
     except ServerFailed as failure:
         bench.book.note_launch(name, launch)
-        raise ServerFailed(failure.found, failure.wanted, server.log_tail()) from None
-    checks = tuple(bench.engine.check_configuration(info, life.configuration))
+        explained = bench.engine.explain_log(server.log_tail(_START_LINES))
+        said = say(part for part in (failure.found, explained) if part)
+        raise ServerFailed(said, failure.wanted, server.log_tail()) from None
+    checks = (
+        *bench.engine.check_configuration(info, life.configuration),
+        *bench.engine.check_log(server.log_tail(_START_LINES), life.configuration),
+    )
     launch = replace(launch, load_s=(load_s,), info=info, checks=checks)
     bench.book.note_launch(name, launch)
     return launch
@@ -156,7 +165,8 @@ def _run_cell(
 ) -> tuple[LoadResult, Counters | None]:
     """Warm-up at the cell's own concurrency and shape, then the cell between two readings."""
     asked = bench.workload[cell.concurrency]
-    warmup = _send(bench, server, info, cell.concurrency, asked.warmup, None)
+    short = bench.params.benchmark.warmup_tokens
+    warmup = _send(bench, server, info, cell.concurrency, asked.warmup, None, short)
     if warmup.ended_early:
         return replace(warmup, records=()), None
     before = _read_counters(bench, server)
@@ -179,8 +189,9 @@ def _send(
     concurrency: int,
     prompts: tuple[Prompt, ...],
     on_record: Callable[[Record], None] | None,
+    output_tokens: int | None = None,
 ) -> LoadResult:
-    """Send each of ``prompts`` once."""
+    """Send each of ``prompts`` once; ``output_tokens`` other than the workload's for a warm-up."""
     if not prompts:
         return _NO_LOAD
     params = bench.params
@@ -190,7 +201,7 @@ def _send(
         prompts=prompts,
         requests=len(prompts),
         concurrency=concurrency,
-        output_tokens=params.workload.output_tokens,
+        output_tokens=output_tokens or params.workload.output_tokens,
         temperature=params.workload.temperature,
         seed=params.workload.seed,
         request_timeout_s=params.server.timeouts.request_s,
