@@ -6,7 +6,6 @@ whatever happens to it, the runner keeps the to-do list true.
 
 from __future__ import annotations
 
-import atexit
 import difflib
 import os
 import shutil
@@ -21,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from runbook import errors
+from runbook import atomic, errors
 from runbook.errors import BadInput, Interrupted, NotHere
 from runbook.params import Params
 from runbook.preview import preview
@@ -29,6 +28,8 @@ from runbook.run import RUNNER_PID, STAGES, STEPS, Run, clone_root
 from runbook.watch import end_with_runner
 
 NOTEBOOKS = {stage: f"{number:02}_{stage}.ipynb" for number, stage in enumerate(STAGES, 1)}
+
+_FOLDER = "rb-"
 
 Say = Callable[[str], None]
 
@@ -70,8 +71,8 @@ def run_stages(run: Run, stages: list[str], apply: bool, say: Say) -> int:
     Ends at the first negative verdict. Raises ``Interrupted`` on Ctrl-C or SIGTERM, ``RunBusy``
     when another process works in the run.
     """
+    _clear_folders_of_the_dead()
     with run.locked(), _signals() as caught:
-        _clear_half_written(run)
         code = 0
         for stage in stages:
             say(f"{stage}: {NOTEBOOKS[stage]}")
@@ -160,9 +161,12 @@ def _export(run: Run, say: Say) -> Path:
     return path
 
 
-def _clear_half_written(run: Run) -> None:
-    for path in run.path.glob(".executing-*"):
-        path.unlink(missing_ok=True)
+def _clear_folders_of_the_dead() -> None:
+    """Working folders of notebook processes that were killed."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+        pid = path.name.removeprefix(_FOLDER).partition("-")[0]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 # --- inside the process of one notebook ----------------------------------------------------
@@ -177,37 +181,35 @@ def execute_notebook(stage: str, run_path: Path, apply: bool) -> int:
     if root is None:
         raise NotHere("no notebooks here", "a clone of the project", "run it from a clone")
     name = NOTEBOOKS[stage]
-    half_written = run_path / f".executing-{name}"
-    try:
-        papermill.execute_notebook(
-            str(root / "notebooks" / name),
-            str(half_written),
-            parameters={"run": str(run_path), "apply": apply},
-            kernel_name="python3",
-            progress_bar=False,
-            stdout_file=sys.stdout,
-            stderr_file=sys.stderr,
-            cwd=str(root / "notebooks"),
-            kernel_manager_class=_kernel_manager(),
-        )
-    except PapermillExecutionError as error:
-        print(f"{name}: {error.ename}: {error.evalue}", file=sys.stderr, flush=True)
-        return _note_failure(Run.open(run_path), stage, error.ename, error.evalue)
-    finally:
-        if half_written.exists():
-            half_written.chmod(0o600)
-            half_written.replace(run_path / name)
+    # Kernels talk over sockets in this folder, and a Unix socket's path has 107 bytes at most:
+    # neither the user's runtime folder nor the run folder may be short enough.
+    with tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-") as folder:
+        os.environ["JUPYTER_RUNTIME_DIR"] = folder
+        half_written = Path(folder) / name
+        try:
+            papermill.execute_notebook(
+                str(root / "notebooks" / name),
+                str(half_written),
+                parameters={"run": str(run_path), "apply": apply},
+                kernel_name="python3",
+                progress_bar=False,
+                stdout_file=sys.stdout,
+                stderr_file=sys.stderr,
+                cwd=str(root / "notebooks"),
+                kernel_manager_class=_kernel_manager(),
+            )
+        except PapermillExecutionError as error:
+            print(f"{name}: {error.ename}: {error.evalue}", file=sys.stderr, flush=True)
+            return _note_failure(Run.open(run_path), stage, error.ename, error.evalue)
+        finally:
+            if half_written.exists():
+                atomic.write(run_path / name, half_written.read_bytes())
     return 0
 
 
 def _kernel_manager() -> type:
-    """Kernels that talk over sockets in a private folder, not over open TCP."""
+    """Kernels that talk over sockets in their runtime folder, not over open TCP."""
     from jupyter_client.manager import AsyncKernelManager
-
-    # A Unix socket's path has 107 bytes at most: the user's runtime folder may be too deep.
-    folder = tempfile.mkdtemp(prefix="rb-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    os.environ["JUPYTER_RUNTIME_DIR"] = folder
 
     class IpcKernelManager(AsyncKernelManager):
         def __init__(self, **settings: Any) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import nbformat
 import pytest
 from boxes import need_box, orphans
 from command import (
@@ -89,7 +90,9 @@ def test_a_runner_that_is_ended_in_the_benchmark(short, number, code, status):
     assert step.status == status
     if status == "failed":
         assert number.name in step.reason
-    assert not list(out.rglob(".*.tmp")) and json.loads((out / "run.json").read_text())
+    for path in out.glob("*.ipynb"):
+        nbformat.read(path, as_version=4)
+    assert not [path for path in out.iterdir() if path.name.startswith(".executing")]
     finished = {(row["config"], row["concurrency"]): row["life"] for row in cells_of(out)}
     assert finished
 

@@ -1,0 +1,100 @@
+"""The documents are part of the product: their commands run, their links resolve."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+
+from runbook.cli import verbs
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+#: Commands that another test is, and which one.
+RUN_ELSEWHERE = {
+    "make test": "this run",
+    "make setup": "this run began with it",
+    "make rehearse": "tests/chain/test_chain_rehearsal.py",
+    ".venv/bin/jupyter lab notebooks/": "the notebooks are executed by pytest --nbmake notebooks/",
+    "$EDITOR params/mine.yaml": "an editor",
+    "cp params/kimi-k2.5-8x-rtx-pro-6000.yaml params/mine.yaml": "copies a file that is loaded",
+    "apt-get install make python3-venv systemd systemd-sysv dbus util-linux": ".ci/run installs it",
+}
+#: Commands that run here as they stand.
+RUN_HERE = {
+    ".venv/bin/papermill notebooks/01_verify_stack.ipynb /tmp/01.ipynb -f params/rehearsal.yaml",
+}
+#: Verbs of a host with GPUs: their words are parsed, and their parameters are loaded.
+PARSED = re.compile(r"\.venv/bin/runbook .*params/mine\.yaml")
+
+
+def commands():
+    for path in DOCUMENTS:
+        text = path.read_text()
+        fenced = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+        indented = re.findall(
+            r"^    (\S.*)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.M
+        )
+        for line in [*"\n".join(fenced).splitlines(), *indented]:
+            if line.strip() and not line.startswith("#"):
+                yield pytest.param(line.strip(), id=f"{path.name}: {line.strip()}")
+
+
+@pytest.mark.parametrize("line", list(commands()))
+def test_every_command_is_run_or_parsed(line, tmp_path):
+    if line in RUN_ELSEWHERE:
+        return
+    if PARSED.match(line):
+        words = shlex.split(
+            line.replace("params/mine.yaml", "params/kimi-k2.5-8x-rtx-pro-6000.yaml")
+        )
+        assert parsed(words[1:]), line
+        return
+    assert line in RUN_HERE, f"no test runs the documented command: {line}"
+    words = [word.replace("/tmp/", f"{tmp_path}/") for word in shlex.split(line)]
+    before = set((ROOT / "outputs").iterdir())
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for path in set((ROOT / "outputs").iterdir()) - before:
+        subprocess.run(["rm", "-r", path], check=True)
+
+
+def parsed(words):
+    """Whether the command line takes these words; nothing is run."""
+    command, context = verbs, click.Context(verbs, info_name="runbook")
+    while isinstance(command, click.Group):
+        name, command, words = command.resolve_command(context, words)
+        context = click.Context(command, parent=context, info_name=name)
+    assert command is not None
+    command.parse_args(context, list(words))
+    return True
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_resolves(path):
+    for link in re.findall(r"\]\(([^)#\s]+)", path.read_text()):
+        if not link.startswith(("http://", "https://")):
+            assert (path.parent / link).exists(), link
+
+
+def test_the_two_commands_are_the_first_lines_of_the_readme():
+    assert (ROOT / "README.md").read_text().startswith("```sh\nmake rehearse\nmake test\n```\n")
+
+
+def test_ci_calls_the_readmes_test_command():
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert "make test" in lines
+
+
+def test_the_requirements_are_pinned_with_hashes_and_name_no_index():
+    for name in ("requirements.txt", "requirements-model.txt"):
+        text = (ROOT / name).read_text()
+        assert "index-url" not in text
+        assert "http" not in re.sub(r"^\S*http\S*==.*$", "", text, flags=re.MULTILINE)
+        pins = re.findall(
+            r"^([A-Za-z0-9._-]+)==\S+.*(?:\n    --hash=sha256:[0-9a-f]{64}.*)+", text, re.M
+        )
+        assert len(pins) == len(re.findall(r"^[A-Za-z0-9]", text, re.MULTILINE))
