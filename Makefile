@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup rehearse test lint lock clean
+.PHONY: setup rehearse test lint lock example clean
 
 setup: $(STAMP)
 
@@ -44,3 +44,12 @@ lock: setup
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# The committed example: a rehearsal from a clone at a neutral place, without its box.
+# Run it in /opt/golive-runbook: make PYTHON=/usr/bin/python3 example
+example: setup
+	rm -rf outputs/example docs/example-run
+	$(BIN)/runbook run params/rehearsal.yaml --apply --out outputs/example
+	mkdir -p docs/example-run
+	cd outputs/example && tar cf - --exclude=./box --exclude=./run.lock --exclude=./logs . | tar xf - -C ../../docs/example-run
+	chmod -R u=rwX,go=rX docs/example-run

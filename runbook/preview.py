@@ -13,8 +13,8 @@ from runbook.verify_stack import require_known_checks
 
 def preview(parameters: Params) -> dict[str, Any]:
     """Resolved launches and estimated seconds, as plain data; no side effect."""
-    require_known_checks(parameters)
     engine = engine_for(parameters.server)
+    require_known_checks(parameters, engine.stack_checks)
     launches = {
         configuration.name: {
             "label": configuration.label,
@@ -30,6 +30,11 @@ def preview(parameters: Params) -> dict[str, Any]:
         "estimated_s": round(cost.seconds),
         "estimate_assumes": cost.assumes,
         "configurations": launches,
+        "open": [
+            {"name": check.name, "status": check.status, "found": check.found, "fix": check.fix}
+            for check in engine.check_stack(parameters, {})
+            if check.status in ("fail", "warn", "unknown")
+        ],
     }
 
 
@@ -38,6 +43,10 @@ def as_text(shown: dict[str, Any]) -> str:
     lines = [f"{shown['name']}: parameters are valid (identity {shown['identity']})", ""]
     for name, launch in shown["configurations"].items():
         lines += [f"# {name}: {launch['label']}".rstrip(": "), launch["command"], ""]
+    if shown["open"]:
+        lines += ["Of the stack, without looking at the host:"]
+        lines += [f"  {one['name']}: {one['status']}, {one['found']}" for one in shown["open"]]
+        lines.append("")
     lines.append(
         f"The benchmark starts {shown['lives']} server lives and takes about "
         f"{clock(shown['estimated_s'])} ({shown['estimate_assumes']})."

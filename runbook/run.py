@@ -232,12 +232,11 @@ class Run:
 
         Inside a kernel that the runner started, the runner's lock is enough.
         """
-        lock = (self.path / "run.lock").open("a+")
-        with lock:
+        descriptor = os.open(self.path / "run.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        with os.fdopen(descriptor, "r+") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                lock.seek(0)
                 holder = lock.read().strip() or "unknown"
                 if holder == os.environ.get(RUNNER_PID):
                     yield

@@ -56,7 +56,7 @@ def stack_table(run_path: Path) -> Markdown:
 
 def checks_table(checks: Iterable[Mapping[str, Any]]) -> Markdown:
     """Checks as a table: what failed first, then warnings, unknowns, and what passed."""
-    order = {"fail": 0, "warn": 1, "unknown": 2, "skipped": 3, "pass": 4}
+    order = {"fail": 0, "warn": 1, "unknown": 2, "pass": 3, "skipped": 4}
     ranked = sorted(checks, key=lambda check: order.get(str(check["status"]), 0))
     return table(
         (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from runbook.engines import Engine
 from runbook.hosts.base import Host
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Params
-from runbook.verify_stack.checks import CHECKS, require_known_checks, run_checks
+from runbook.verify_stack.checks import CHECKS, at_levels, require_known_checks, run_checks
 from runbook.verify_stack.facts import StackFacts, gather
 from runbook.verify_stack.launches import Case
 from runbook.verify_stack.summary import summarize
@@ -62,15 +62,21 @@ def verify(
     Nothing is changed. Raises ``BadInput`` for an unknown name in ``stack.checks``, before
     anything is asked.
     """
-    require_known_checks(params)
-    return judge(params, gather(params, host, specs, engine), specs, engine)
+    require_known_checks(params, engine.stack_checks)
+    facts = gather(params, host, specs, engine)
+    return judge(params, facts, specs, engine, engine.check_stack(params, facts.versions()))
 
 
 def judge(
-    params: Params, facts: StackFacts, specs: Mapping[str, LaunchSpec], engine: Engine
+    params: Params,
+    facts: StackFacts,
+    specs: Mapping[str, LaunchSpec],
+    engine: Engine,
+    of_engine: Sequence[Check] = (),
 ) -> StackReport:
-    """The report on facts that were gathered. Pure."""
-    checks = tuple(run_checks(Case(facts, params, specs, engine.distribution)))
+    """The report on facts that were gathered, and on what the engine said of them. Pure."""
+    case = Case(facts, params, specs, engine.distribution)
+    checks = (*run_checks(case), *at_levels(of_engine, params))
     verdict = verdict_of(checks, "stack")
     if params.stack.gpus == 0:
         verdict = Verdict(verdict.ok, f"{verdict.text}; not verified for GPUs: none are asked for")

@@ -6,7 +6,7 @@ A missing fact is ``unknown``, never a pass.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from runbook.checks import Check
@@ -24,8 +24,7 @@ from runbook.verify_stack.launches import (
 
 
 def run_checks(case: Case) -> list[Check]:
-    """Every check at its level, in the order of ``CHECKS``. Raises ``BadInput`` as below."""
-    require_known_checks(case.params)
+    """Every check at its level, in the order of ``CHECKS``."""
     levels = case.params.stack.checks
     return [
         at_level(check(case), levels.get(name)) if levels.get(name) != "off" else _off(name)
@@ -33,16 +32,28 @@ def run_checks(case: Case) -> list[Check]:
     ]
 
 
-def require_known_checks(params: Params) -> None:
-    """Raise ``BadInput``, with the nearest name, for a level of a check that does not exist."""
+def require_known_checks(params: Params, of_engine: Iterable[str]) -> None:
+    """Raise ``BadInput``, with the nearest name, for a level of a check that does not exist.
+
+    ``of_engine``: the names of the checks that the engine makes.
+    """
+    known = [*CHECKS, *of_engine]
     for name in params.stack.checks:
-        if name not in CHECKS:
-            near = difflib.get_close_matches(name, CHECKS, 1, cutoff=0.4)
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1, cutoff=0.4)
             raise BadInput(
                 f"stack.checks: there is no check {name!r}",
-                "one of " + ", ".join(CHECKS),
+                "one of " + ", ".join(known),
                 f"did you mean {near[0]}?" if near else "correct stack.checks",
             )
+
+
+def at_levels(checks: Sequence[Check], params: Params) -> list[Check]:
+    """Checks of the engine, each at its level; those switched off say so once a name."""
+    levels = params.stack.checks
+    kept = [at_level(one, levels.get(one.name)) for one in checks if levels.get(one.name) != "off"]
+    off = dict.fromkeys(one.name for one in checks if levels.get(one.name) == "off")
+    return [*kept, *map(_off, off)]
 
 
 def at_level(check: Check, level: Level | None) -> Check:

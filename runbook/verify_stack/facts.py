@@ -57,6 +57,14 @@ class StackFacts:
             "serving": {name: asdict(facts) for name, facts in self.serving.items()},
         }
 
+    def versions(self) -> dict[str, str | None]:
+        """Versions of the packages that the serving interpreters find."""
+        return {
+            name: version
+            for serving in self.serving.values()
+            for name, version in (serving.facts.get("packages") or {}).items()
+        }
+
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StackFacts:
         """``StackFacts`` from plain data as ``to_json`` gives it."""

@@ -1,0 +1,49 @@
+"""The committed example: a real rehearsal, whole, that names no place but its own."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from runbook.run import Run
+
+EXAMPLE = Path(__file__).parents[1] / "docs" / "example-run"
+TEXTS = [path for path in sorted(EXAMPLE.rglob("*")) if path.is_file() and path.suffix != ".png"]
+
+#: First folders of paths that any Debian machine has, and where the example's clone lay.
+NEUTRAL = {"opt", "usr", "etc", "var", "root", "dev", "proc", "sys", "lib", "bin", "sbin", "run"}
+API = {"v1", "health", "props", "slots", "metrics"}
+
+
+def test_it_is_a_finished_run():
+    run = Run.open(EXAMPLE)
+    assert run.finished
+    assert json.loads((EXAMPLE / "decision.json").read_text())["status"] == "chosen"
+    proofs = json.loads((EXAMPLE / "service" / "proofs.json").read_text())
+    assert {proof["status"] for proof in proofs} == {"proved"}
+    assert len(list(EXAMPLE.glob("0*.ipynb"))) == 5
+
+
+def test_it_holds_no_box_and_no_lock():
+    assert not (EXAMPLE / "box").exists()
+    assert not (EXAMPLE / "run.lock").exists()
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+def test_it_names_no_foreign_place(path):
+    text = path.read_text()
+    assert not re.findall(r"https?://(?!127\.0\.0\.1)[\w.-]+", re.sub(r'"\$schema".*', "", text))
+    for found in re.findall(r"(?<![\w.<~/+-])/([a-z][\w-]*)/[\w./-]+", text):
+        assert found in NEUTRAL | API, found
+    for found in re.findall(r"/opt/[\w-]+", text):
+        assert found == "/opt/golive-runbook"
+    assert ".pyenv" not in text
+
+
+def test_its_record_is_whole():
+    text = (EXAMPLE / "production_v2.md").read_text()
+    assert "Not reached" not in text
+    assert "Complete: measured, chosen and installed" in text
+    for link in re.findall(r"\]\(([^)#]+)\)", text):
+        assert (EXAMPLE / link).is_file()
