@@ -336,28 +336,9 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Params:
 def from_values(values: Mapping[str, Any], source: str) -> Params:
     """Validate plain values, from whichever way they came; ``source`` names it in errors."""
     try:
-        return Params.model_validate(_integers_to_floats(values, Params))
+        return Params.model_validate(values)
     except pydantic.ValidationError as error:
         raise _explain(error, source) from None
-
-
-def _integers_to_floats(value: Any, kind: Any) -> Any:
-    """Strict mode refuses ``1`` where ``1.0`` is meant; a whole number is a number."""
-    for option in _options(kind):
-        origin, arguments = typing.get_origin(option), typing.get_args(option)
-        if option is float and type(value) is int:
-            return float(value)
-        if isinstance(option, type) and issubclass(option, Strict) and isinstance(value, Mapping):
-            fields = option.model_fields
-            return {
-                key: _integers_to_floats(item, fields[key].annotation) if key in fields else item
-                for key, item in value.items()
-            }
-        if origin is list and isinstance(value, list):
-            return [_integers_to_floats(item, arguments[0]) for item in value]
-        if origin is dict and isinstance(value, Mapping):
-            return {key: _integers_to_floats(item, arguments[1]) for key, item in value.items()}
-    return value
 
 
 def _options(kind: Any) -> list[Any]:

@@ -142,6 +142,7 @@ class Book:
             "conditions": self._conditions,
             "totals": self._totals,
             "notes": self._notes,
+            "remarks": compare_totals(self._cells, self._totals),
         }
         self._run.write_json("measured.json", state)
 

@@ -74,7 +74,8 @@ class Artefacts:
     @cached_property
     def notes(self) -> list[str]:
         """Remarks of the benchmark on itself."""
-        return list((self.run.read_json("measured.json") or {}).get("notes", []))
+        measured = self.run.read_json("measured.json") or {}
+        return [*measured.get("notes", []), *measured.get("remarks", [])]
 
     def spec(self, config: str) -> LaunchSpec | None:
         """The launch of a configuration as measured; ``None`` where it was not started."""
