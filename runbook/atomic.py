@@ -6,12 +6,15 @@ import os
 import tempfile
 from pathlib import Path
 
+#: Ends the names of files that are being written.
+SUFFIX = ".half-written"
+
 
 def write(path: Path, data: str | bytes, mode: int = 0o600) -> None:
     """Write ``data`` to ``path``: temporary file beside it, fsync, rename, fsync of the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = data.encode() if isinstance(data, str) else data
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    descriptor, name = tempfile.mkstemp(SUFFIX, f".{path.name}.", path.parent)
     temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:

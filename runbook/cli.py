@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 import click
@@ -67,9 +70,12 @@ def run(
     """Run the notebooks in order: verify, benchmark, choose, install the service, publish."""
     from runbook import pipeline
 
-    chosen, stages = pipeline.prepare(_load(params_file, overrides), out, first, last, resume)
-    click.echo(f"run folder: {chosen.path}")
-    sys.exit(pipeline.run_stages(chosen, stages, apply, _say))
+    parameters = _load(params_file, overrides)
+    chosen, stages = pipeline.prepare(parameters, out, first, last, resume)
+    say = pipeline.Unbreakable(sys.stdout).say
+    say(f"run folder: {chosen.path}")
+    only_undone = resume and first is None
+    sys.exit(pipeline.run_stages(chosen, parameters, stages, apply, say, only_undone))
 
 
 @verbs.command()
@@ -155,8 +161,8 @@ def _service_verb(name: str, text: str) -> None:
         from runbook import service_verbs
 
         parameters = _load(params_file, overrides)
-        with service_verbs.opened(parameters, run_folder, unmeasured) as desk:
-            sys.exit(getattr(desk, name)(_say, as_json=as_json, overwrite_edits=overwrite_edits))
+        with service_verbs.opened(name, parameters, run_folder, unmeasured, as_json) as desk:
+            sys.exit(getattr(desk, name)(overwrite_edits=overwrite_edits))
 
 
 for _name, _text in {
@@ -177,14 +183,10 @@ def _load(params_file: Path, overrides: tuple[str, ...]) -> Any:
     return params.load(params_file, overrides)
 
 
-def _say(text: str) -> None:
-    click.echo(text)
-    sys.stdout.flush()
-
-
 def main() -> None:
     """Entry point: every error for people ends with its text and its exit code."""
     warnings.showwarning = _show_warning  # type: ignore[assignment]
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         code = verbs.main(standalone_mode=False)
     except click.exceptions.Exit as ended:
@@ -192,18 +194,27 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         code = 2
-    except (click.exceptions.Abort, KeyboardInterrupt):
+    except (click.exceptions.Abort, KeyboardInterrupt) as error:
         click.echo("runbook: interrupted", err=True)
-        code = 130
+        code = 143 if isinstance(error, _Terminated) else 130
     except RunbookError as error:
         click.echo(f"runbook: {error}", err=True)
         code = error.exit_code
     except BrokenPipeError:
-        sys.stderr.close()
-        code = 0
+        # Nobody reads any more; what was to be done after the last line was not done.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 128 + signal.SIGPIPE
     except Exception as error:
         code = _report_fault(error)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM: what is at work is undone as after Ctrl-C."""
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    raise _Terminated
 
 
 def _show_warning(message: Warning | str, *_where: Any) -> None:

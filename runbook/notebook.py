@@ -7,6 +7,8 @@ run; opened alone it verifies or measures shortly (01, 02) or explores the examp
 from __future__ import annotations
 
 import atexit
+import difflib
+import os
 import shutil
 import tempfile
 import traceback
@@ -26,7 +28,7 @@ from runbook.launch.server import Launcher
 from runbook.launch.spec import LaunchSpec
 from runbook.launch.systemd import UnitLauncher
 from runbook.params import Params
-from runbook.run import STEPS, Run, StepStatus, clone_root
+from runbook.run import STEPS, Run, StepStatus, clone_root, process_mark
 from runbook.watch import end_with_runner
 
 Kind = Literal["run", "alone", "example"]
@@ -49,6 +51,7 @@ class Work:
         self._open = ExitStack()
         self._host: Host | None = None
         self._launcher: Launcher | None = None
+        self._locked = False
         atexit.register(scratch.close)
         atexit.register(self.close)
 
@@ -114,9 +117,11 @@ class Work:
         return sections.todo_table(self.folder)
 
     def begin(self, step: str) -> None:
-        """Mark a step of the to-do list as being worked on."""
+        """Mark a step as being worked on, under the lock of the run. Raises ``RunBusy``."""
         if self.kind == "run":
-            self.run.begin(step)
+            self.lock()
+            if step not in self._open_steps():
+                self.run.begin(step)
 
     def end(self, step: str, verdict: Verdict) -> None:
         """Mark a step as completed or failed by its verdict."""
@@ -125,9 +130,15 @@ class Work:
             self.run.finish(step, status, verdict.text, 0 if verdict.ok else 1)
 
     def skip(self, step: str, reason: str) -> None:
-        """Mark a step as left out on purpose."""
-        if self.kind == "run":
+        """Mark a step as left out on purpose; what an earlier run completed stays so."""
+        if self.kind == "run" and self.run.step(step).status != "completed":
             self.run.finish(step, "skipped", reason)
+
+    def lock(self) -> None:
+        """Hold the run until the verdict, an error or ``close``. Raises ``RunBusy``."""
+        if self.kind == "run" and not self._locked:
+            self._open.enter_context(self.run.locked())
+            self._locked = True
 
     def verdict(self, verdict: Verdict) -> None:
         """Close what is open, note the outcome, print the one line; raise when it is negative."""
@@ -141,13 +152,21 @@ class Work:
     def close(self) -> None:
         """Stop servers, close the host; safe to call twice."""
         self._host = self._launcher = None
+        self._locked = False
         self._open.close()
 
     def _open_steps(self) -> list[str]:
+        """The steps that this process works on; another's are not ours to end."""
         if self.kind != "run":
             return []
-        mine = [step for step in self.run.todo() if STEPS[step.name] == self.stage]
-        return [step.name for step in mine if step.status == "in_progress"]
+        mine = process_mark(os.getpid())
+        return [
+            step.name
+            for step in self.run.todo()
+            if STEPS[step.name] == self.stage
+            and step.status == "in_progress"
+            and step.owner == mine
+        ]
 
     def fail(self, error: BaseException) -> None:
         """Note in the to-do list that this stage ended with ``error``."""
@@ -162,20 +181,45 @@ class Work:
             self.run.finish(step, "failed", reason, code)
 
 
+#: The work of this kernel, so that an error is noted in its run and a second opening ends it.
+_at_work: list[Work] = []
+
+
 def open_stage(stage: str, values: Mapping[str, Any]) -> Work:
     """Begin a notebook: ``values`` are its globals after papermill's injection.
 
     Raises ``ParameterError`` for wrong values, ``NotHere`` where a run is missing.
     """
     end_with_runner()
+    while _at_work:
+        _at_work.pop().close()
+    _speak_to_people()
     scratch = ExitStack()
-    run, kind = _choose_run(stage, values, scratch)
+    parameters = _given(values)
+    run, kind = _choose_run(stage, values, parameters, scratch)
     work = Work(stage, run, kind, _apply(values), scratch)
-    _speak_to_people(work)
-    if kind == "run":
-        work._open.enter_context(run.locked())
-    work.begin(next(step for step, owner in STEPS.items() if owner == stage))
+    work.lock()
+    _at_work.append(work)
+    if kind == "run" and parameters is not None:
+        run.take_over(parameters)
     return work
+
+
+def _given(values: Mapping[str, Any]) -> Params | None:
+    """The parameters that were injected or typed into the notebook, ``None`` for none.
+
+    A plain value under a name that is nearly a parameter's is a misspelt one, not a variable.
+    """
+    known = [*Params.model_fields, "run", "apply"]
+    plain = (str, int, float, bool, list, dict)
+    for name, value in values.items():
+        if name in known or name.startswith("_") or not isinstance(value, plain):
+            continue
+        near = difflib.get_close_matches(name, known, 1, cutoff=0.75)
+        if near:
+            raise ParameterError("papermill", name, "an unknown key", ", ".join(known), near[0])
+    given = {key: values[key] for key in Params.model_fields if values.get(key)}
+    return params.from_values(given, "papermill") if given else None
 
 
 def _apply(values: Mapping[str, Any]) -> bool:
@@ -185,18 +229,15 @@ def _apply(values: Mapping[str, Any]) -> bool:
     return apply
 
 
-def _choose_run(stage: str, values: Mapping[str, Any], scratch: ExitStack) -> tuple[Run, Kind]:
+def _choose_run(
+    stage: str, values: Mapping[str, Any], parameters: Params | None, scratch: ExitStack
+) -> tuple[Run, Kind]:
     """The run that is given, a new one, the newest of these parameters, or a scratch one."""
-    given = {key: values[key] for key in Params.model_fields if values.get(key)}
     name = values.get("run", "")
     if not isinstance(name, str):
         raise ParameterError("papermill", "run", repr(name), "the path of a run folder")
-    parameters = params.from_values(given, "papermill") if given else None
     if name:
-        run = Run.open(Path(name).expanduser())
-        if parameters is not None and parameters.identity() != run.params.identity():
-            raise ParameterError("papermill", "run", name, "a run of the same parameters")
-        return run, "run"
+        return Run.open(Path(name).expanduser()), "run"
     if parameters is not None:
         run = Run.create(parameters) if stage in _LIVE_ALONE else Run.newest(parameters)
         print(f"run folder: {run.path}")
@@ -215,7 +256,7 @@ def _in_clone(name: str) -> Path:
     return root / name
 
 
-def _speak_to_people(work: Work) -> None:
+def _speak_to_people() -> None:
     """In a kernel: our errors show as their text alone, and every error is noted in the run."""
     from IPython.core.getipython import get_ipython
 
@@ -226,7 +267,8 @@ def _speak_to_people(work: Work) -> None:
     def show(
         shell: Any, kind: type, error: BaseException, trace: Any, tb_offset: Any = None
     ) -> Any:
-        work.fail(error)
+        for work in _at_work:
+            work.fail(error)
         if isinstance(error, RunbookError):
             lines = [f"{kind.__name__}: {error}"]
             shell._showtraceback(kind, error, lines)

@@ -42,6 +42,11 @@ def _version_range(text: str) -> str:
     return text
 
 
+#: Names of variables whose values are secrets.
+SECRET_NAME = re.compile(
+    r"(?i)(^|_)(token|secret|passw(or)?d|passphrase|api_?key|(access|private|secret)_key)$"
+)
+
 Level = Literal["fail", "warn", "off"]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 UnitName = Annotated[
@@ -289,6 +294,19 @@ class Params(Strict):
                 near = difflib.get_close_matches(name, names, 1)
                 hint = f", did you mean {near[0]}?" if near else ""
                 raise ValueError(f"choose names {name}, which is no configuration{hint}")
+        for limit in self.choose.limits.max_regress:
+            if limit not in map(str, self.benchmark.concurrencies):
+                raise ValueError(
+                    f"choose.limits.max_regress bounds C={limit}, "
+                    "which benchmark.concurrencies lacks"
+                )
+        for where in (self.server, *self.configurations):
+            for name in where.env:
+                if SECRET_NAME.search(name):
+                    raise ValueError(
+                        f"{name} in env looks like a secret, and env is shown in every record: "
+                        "keep it in a file (server.api_key.file)"
+                    )
         for share in self.choose.mix:
             if share.concurrency not in self.benchmark.concurrencies:
                 raise ValueError(
@@ -330,7 +348,13 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Params:
         raise ParameterError(str(path), "", _show(values), "a mapping with the keys of Params")
     for override in overrides:
         _apply_override(values, override)
-    return from_values(values, str(path))
+    loaded = from_values(values, str(path))
+    prompts = loaded.workload.prompts
+    if prompts == "builtin" or Path(prompts).is_absolute():
+        return loaded
+    beside = str(path.absolute().parent / prompts)
+    workload = loaded.workload.model_copy(update={"prompts": beside})
+    return loaded.model_copy(update={"workload": workload})
 
 
 def from_values(values: Mapping[str, Any], source: str) -> Params:

@@ -6,7 +6,10 @@ whatever happens to it, the runner keeps the to-do list true.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import fcntl
+import io
 import os
 import shutil
 import signal
@@ -18,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 from runbook import atomic, errors
 from runbook.errors import BadInput, Interrupted, NotHere
@@ -29,7 +32,7 @@ from runbook.watch import end_with_runner
 
 NOTEBOOKS = {stage: f"{number:02}_{stage}.ipynb" for number, stage in enumerate(STAGES, 1)}
 
-_FOLDER = "rb-"
+_FOLDER = "runbook-kernel-"
 
 Say = Callable[[str], None]
 
@@ -47,14 +50,7 @@ def prepare(
     stages = _between(first, last)
     if not (resume or first):
         return Run.create(parameters, out), stages
-    run = Run.open(out) if out else Run.newest(parameters, unfinished=resume and not first)
-    run.take_over(parameters)
-    if resume and not first:
-        undone = [STEPS[s.name] for s in run.todo() if s.status not in ("completed", "skipped")]
-        stages = [
-            stage for stage in stages if undone and STAGES.index(stage) >= STAGES.index(undone[0])
-        ]
-    return run, stages
+    return (Run.open(out) if out else Run.newest(parameters, resume and not first)), stages
 
 
 def _between(first: str | None, last: str | None) -> list[str]:
@@ -65,45 +61,77 @@ def _between(first: str | None, last: str | None) -> list[str]:
     return list(STAGES[start:end])
 
 
-def run_stages(run: Run, stages: list[str], apply: bool, say: Say) -> int:
+def run_stages(
+    run: Run, parameters: Params, stages: list[str], apply: bool, say: Say, resume: bool = False
+) -> int:
     """Execute the notebooks of ``stages`` in ``run``; returns the exit code of the whole.
 
-    Ends at the first negative verdict. Raises ``Interrupted`` on Ctrl-C or SIGTERM, ``RunBusy``
-    when another process works in the run.
+    ``resume``: only from the first stage on that is not done. Ends at the first negative verdict.
+    Raises ``Interrupted`` on Ctrl-C or SIGTERM, ``RunBusy`` when another process works in the
+    run, ``BadInput`` for parameters that are not the run's, or a stage before its time.
     """
     _clear_folders_of_the_dead()
     with run.locked(), _signals() as caught:
+        run.take_over(parameters)
+        stages = _undone(run, stages) if resume else stages
+        _refuse_early(run, stages)
         code = 0
         for stage in stages:
             say(f"{stage}: {NOTEBOOKS[stage]}")
             code = _execute(run, stage, apply, caught)
+            if stage == "choose" and not caught:
+                code = _write_draft(run, say) or code
             if caught:
                 _fail_open_steps(run, stage, f"interrupted by {caught[0].name}", 128 + caught[0])
-            elif stage == "choose":
-                _write_draft(run, say)
             if code or caught:
                 break
-        _export(run, say)
+        written = _export(run, say)
         if caught:
-            raise Interrupted(caught[0], stage)
-        return code
+            raise Interrupted(caught[0], stage, str(run.path))
+        return code or (0 if written else 70)
+
+
+def _undone(run: Run, stages: list[str]) -> list[str]:
+    """The stages from the first one on that has something left to do."""
+    undone = [STEPS[s.name] for s in run.todo() if s.status not in ("completed", "skipped")]
+    start = STAGES.index(undone[0]) if undone else len(STAGES)
+    return [stage for stage in stages if STAGES.index(stage) >= start]
+
+
+def _refuse_early(run: Run, stages: list[str]) -> None:
+    """A stage needs the ones before it; a benchmark that failed may still be chosen from."""
+    first = STAGES.index(stages[0]) if stages else 0
+    for step in run.todo():
+        done = step.status in ("completed", "skipped")
+        failed = step.name == "benchmark" and step.status == "failed" and stages[:1] == ["choose"]
+        if STAGES.index(STEPS[step.name]) < first and not done and not failed:
+            raise BadInput(
+                f"{step.name} is {step.status} in {run.path}",
+                f"the stages before {stages[0]} done",
+                f"--from {STEPS[step.name]}",
+            )
 
 
 def _execute(run: Run, stage: str, apply: bool, caught: list[signal.Signals]) -> int:
     """One notebook in a process of its own; returns 0, 1, 2 or 70."""
     steps = [step for step, owner in STEPS.items() if owner == stage]
-    run.reset(steps)
+    if apply or stage != "install_service":
+        later = STAGES[STAGES.index(stage) :]
+        run.reset([step for step, owner in STEPS.items() if owner in later])
     environment = {**os.environ, RUNNER_PID: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
+    environment.pop("JPY_SESSION_NAME", None)
     argv = [sys.executable, "-m", "runbook.pipeline", stage, str(run.path), str(int(apply))]
     with subprocess.Popen(argv, env=environment, start_new_session=True) as process:
         while process.poll() is None:
             if caught:
-                _end(process)
+                _end(process, _grace_s(run, stage))
             time.sleep(0.05)
     said = process.returncode
     ended = [step for step in run.todo() if step.name in steps]
     failed = next((step for step in ended if step.status == "failed"), None)
     if failed is not None:
+        if failed.exit_code == 70 and (run.path / "fault.txt").exists():
+            print(f"a fault of the runbook: report {run.path / 'fault.txt'}", file=sys.stderr)
         return failed.exit_code or 70
     still = next((step for step in ended if step.status in ("in_progress", "interrupted")), None)
     if said or still:
@@ -113,20 +141,27 @@ def _execute(run: Run, stage: str, apply: bool, caught: list[signal.Signals]) ->
     return 0
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _grace_s(run: Run, stage: str) -> float:
+    """Seconds a notebook has to end: an install that is broken off brings the old service back."""
+    waits = run.params.server.timeouts
+    return 10 + (waits.start_s + waits.stop_s if stage == "install_service" else 0)
+
+
+def _end(process: subprocess.Popen[bytes], grace_s: float) -> None:
     """End a notebook's process: its kernel is ended by it, servers by their owner."""
     process.terminate()
     try:
-        process.wait(15)
+        process.wait(grace_s + 5)
     except subprocess.TimeoutExpired:
         process.kill()
 
 
 def _fail_open_steps(run: Run, stage: str, reason: str, code: int) -> None:
-    """What the stage left open has failed; what it never began stays pending."""
+    """What the stage left open has failed; what it completed, or never began, stays as it is."""
     steps = [step for step in run.todo() if STEPS[step.name] == stage]
-    opened = [step for step in steps if step.status in ("in_progress", "interrupted", "failed")]
-    for step in opened or steps[:1]:
+    left = [step for step in steps if step.status != "completed"]
+    opened = [step for step in left if step.status in ("in_progress", "interrupted", "failed")]
+    for step in opened or left[:1]:
         run.finish(step.name, "failed", reason, code)
 
 
@@ -146,27 +181,49 @@ def _signals() -> Iterator[list[signal.Signals]]:
             signal.signal(number, handler)
 
 
-def _write_draft(run: Run, say: Say) -> None:
-    """The findings, before the service is touched."""
+def _write_draft(run: Run, say: Say) -> int:
+    """The findings, before the service is touched; returns an exit code."""
     run.begin("draft")
     path = _export(run, say)
-    run.finish("draft", "completed", str(path.name))
+    if path is None:
+        run.finish("draft", "failed", "the record could not be written", 70)
+        return 70
+    run.finish("draft", "completed", path.name)
+    return 0
 
 
-def _export(run: Run, say: Say) -> Path:
+def _export(run: Run, say: Say) -> Path | None:
+    """Write the record; a fault of it must not hide what the run itself came to."""
     from runbook.publish import document
 
-    path = document.export(run.path)
+    try:
+        path = document.export(run.path)
+    except Exception as error:
+        say(f"the record could not be written: {type(error).__name__}: {error}")
+        return None
     say(f"record: {path}")
     return path
 
 
 def _clear_folders_of_the_dead() -> None:
-    """Working folders of notebook processes that were killed."""
+    """Working folders of notebook processes that were killed: nobody holds their lock."""
     for path in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
-        pid = path.name.removeprefix(_FOLDER).partition("-")[0]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            if path.is_symlink() or path.stat().st_uid != os.geteuid():
+                continue
+            with _folder_lock(path):
+                shutil.rmtree(path)
+
+
+@contextmanager
+def _folder_lock(path: Path) -> Iterator[None]:
+    """Hold a folder. Raises ``BlockingIOError`` when another process does."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 # --- inside the process of one notebook ----------------------------------------------------
@@ -175,6 +232,7 @@ def _clear_folders_of_the_dead() -> None:
 def execute_notebook(stage: str, run_path: Path, apply: bool) -> int:
     """Execute one notebook in this process and leave it, whole, in the run folder."""
     import papermill  # type: ignore[import-untyped]
+    from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError  # type: ignore[import-untyped]
 
     root = clone_root()
@@ -183,7 +241,7 @@ def execute_notebook(stage: str, run_path: Path, apply: bool) -> int:
     name = NOTEBOOKS[stage]
     # Kernels talk over sockets in this folder, and a Unix socket's path has 107 bytes at most:
     # neither the user's runtime folder nor the run folder may be short enough.
-    with tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-") as folder:
+    with tempfile.TemporaryDirectory(prefix=_FOLDER) as folder, _folder_lock(Path(folder)):
         os.environ["JUPYTER_RUNTIME_DIR"] = folder
         half_written = Path(folder) / name
         try:
@@ -193,11 +251,14 @@ def execute_notebook(stage: str, run_path: Path, apply: bool) -> int:
                 parameters={"run": str(run_path), "apply": apply},
                 kernel_name="python3",
                 progress_bar=False,
-                stdout_file=sys.stdout,
-                stderr_file=sys.stderr,
+                stdout_file=Unbreakable(sys.stdout),
+                stderr_file=Unbreakable(sys.stderr),
                 cwd=str(root / "notebooks"),
-                kernel_manager_class=_kernel_manager(),
+                kernel_manager_class=_kernel_manager(_grace_s(Run.open(run_path), stage)),
             )
+        except DeadKernelError:
+            print(f"{name}: its kernel died", file=sys.stderr, flush=True)
+            return 70
         except PapermillExecutionError as error:
             print(f"{name}: {error.ename}: {error.evalue}", file=sys.stderr, flush=True)
             return _note_failure(Run.open(run_path), stage, error.ename, error.evalue)
@@ -207,13 +268,16 @@ def execute_notebook(stage: str, run_path: Path, apply: bool) -> int:
     return 0
 
 
-def _kernel_manager() -> type:
-    """Kernels that talk over sockets in their runtime folder, not over open TCP."""
+def _kernel_manager(grace_s: float) -> type:
+    """Kernels that talk over sockets in their runtime folder, not over open TCP.
+
+    ``grace_s``: what an interrupted cell has to come to its end.
+    """
     from jupyter_client.manager import AsyncKernelManager
 
     class IpcKernelManager(AsyncKernelManager):
         def __init__(self, **settings: Any) -> None:
-            super().__init__(**{**settings, "transport": "ipc"})
+            super().__init__(**{**settings, "transport": "ipc", "shutdown_wait_time": grace_s})
 
     return IpcKernelManager
 
@@ -225,6 +289,24 @@ def _note_failure(run: Run, stage: str, kind: str, reason: str) -> int:
     if not any(step.status == "failed" for step in run.todo() if STEPS[step.name] == stage):
         _fail_open_steps(run, stage, reason, code)
     return code
+
+
+class Unbreakable(io.TextIOBase):
+    """A stream whose reader may go away: what is said then is lost, the work goes on."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def say(self, text: str) -> None:
+        """Write a line."""
+        self.write(f"{text}\n")
+
+    def write(self, text: str) -> int:
+        """Write and flush, unless nobody reads."""
+        with contextlib.suppress(BrokenPipeError):
+            self.stream.write(text)
+            self.stream.flush()
+        return len(text)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

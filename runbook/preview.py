@@ -6,6 +6,7 @@ from typing import Any
 
 from runbook import benchmark
 from runbook.engines import engine_for
+from runbook.errors import BadInput
 from runbook.params import Params
 from runbook.progress import clock
 from runbook.verify_stack import require_known_checks
@@ -22,6 +23,13 @@ def preview(parameters: Params) -> dict[str, Any]:
         }
         for configuration in parameters.configurations
     }
+    benchmark.plan_workload(parameters, benchmark.prompts_of(parameters))
+    if parameters.host.kind == "ssh":
+        raise BadInput(
+            "host.kind is ssh, which this release cannot do yet",
+            "local or box",
+            "run the runbook on the host itself, with host.kind: local",
+        )
     cost = benchmark.estimate(parameters)
     return {
         "name": parameters.name,

@@ -29,6 +29,14 @@ STEPS = {
 }
 STAGES = tuple(dict.fromkeys(STEPS.values()))
 
+#: Parameters that may change between stages of one run, and the stage that reads them first.
+_STAGE_OF = {
+    "stack": "verify_stack",
+    "choose": "choose",
+    "service": "install_service",
+    "record": "publish",
+}
+
 StepStatus = Literal["pending", "in_progress", "completed", "failed", "skipped", "interrupted"]
 
 #: Set by the runner for its kernels: they work under its lock and end when it ends.
@@ -97,6 +105,7 @@ class Run:
                     f"continue it with --resume --out '{path}', or name another",
                 )
             path.mkdir(mode=0o700, exist_ok=True)
+            path.chmod(0o700)
         except OSError as error:
             raise BadInput(f"{path}: {error.strerror}", "a folder that can be written") from None
         run = cls(path, parameters)
@@ -107,7 +116,11 @@ class Run:
     @classmethod
     def open(cls, path: Path) -> Run:
         """An existing run folder. Raises ``BadInput`` when it is none."""
-        if not (path / "run.json").is_file() or not (path / "params.yaml").is_file():
+        try:
+            there = (path / "run.json").is_file() and (path / "params.yaml").is_file()
+        except OSError as error:
+            raise BadInput(f"{path}: {error.strerror}", "a run folder of your own") from None
+        if not there:
             raise BadInput(
                 f"{path} is no run folder", "a folder with run.json and params.yaml", "see outputs/"
             )
@@ -121,7 +134,8 @@ class Run:
                 run = cls.open(path)
             except BadInput:
                 continue
-            same = run.params.identity() == parameters.identity()
+            same = run.params.name == parameters.name
+            same = same and run.params.identity() == parameters.identity()
             if same and not (unfinished and run.finished):
                 return run
         kind = "unfinished run" if unfinished else "run"
@@ -133,16 +147,28 @@ class Run:
         )
 
     def take_over(self, parameters: Params) -> None:
-        """Go on with ``parameters``: all that was measured must still hold. Raises ``BadInput``."""
+        """Go on with ``parameters``: all that was measured must still hold. Raises ``BadInput``.
+
+        Stages whose parameters have changed, and all after them, are to be done again. Called
+        under the lock.
+        """
         if parameters.identity() != self.params.identity() or parameters.name != self.params.name:
             raise BadInput(
                 f"{self.path} was made with other parameters ({self.params.identity()})",
                 f"the same server, configurations, workload, benchmark ({parameters.identity()})",
                 "start a new run, or use the parameters of that run",
             )
-        if parameters != self.params:
-            self.params = parameters
-            self.write("params.yaml", parameters.to_yaml())
+        changed = [
+            _STAGE_OF[key]
+            for key in _STAGE_OF
+            if getattr(parameters, key) != getattr(self.params, key)
+        ]
+        if not changed:
+            return
+        self.params = parameters
+        self.write("params.yaml", parameters.to_yaml())
+        first = min(STAGES.index(stage) for stage in changed)
+        self.reset([step for step, stage in STEPS.items() if STAGES.index(stage) >= first])
 
     # --- artefacts
 
@@ -204,6 +230,10 @@ class Run:
         """Mark the end of a step: ``completed``, ``failed`` or ``skipped``, with the reason."""
         self._change(name, status=status, ended=now(), reason=reason, exit_code=exit_code)
 
+    def restore(self, step: Step) -> None:
+        """Put a step back as it was: what began has changed nothing."""
+        self._store([step if one.name == step.name else one for one in self.todo()])
+
     def reset(self, names: list[str]) -> None:
         """Put steps back to ``pending``, as a re-run of their stage does."""
         for name in names:
@@ -247,7 +277,14 @@ class Run:
             lock.truncate(0)
             lock.write(str(os.getpid()))
             lock.flush()
+            self._remove_half_written()
             yield
+
+    def _remove_half_written(self) -> None:
+        """What a killed writer left beside the artefacts."""
+        for folder in (self.path, self.path / "service", self.path / "figures"):
+            for path in folder.glob(f".*{atomic.SUFFIX}"):
+                path.unlink(missing_ok=True)
 
 
 def _is_at_work(owner: str) -> bool:

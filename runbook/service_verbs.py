@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+import click
+
 from runbook import install_service as room
 from runbook import stages
+from runbook.checks import Verdict
 from runbook.errors import BadInput, NotHere
 from runbook.notebook import Work
 from runbook.params import Params
+from runbook.publish import document
 from runbook.run import Run
 
-Say = Callable[[str], None]
+_CHANGE = ("install", "rollback", "verify", "uninstall")
 
 
 def unit_text(parameters: Params, name: str | None) -> str:
@@ -38,110 +43,152 @@ def _planned(parameters: Params) -> str:
 
 
 @contextmanager
-def opened(parameters: Params, folder: Path | None, unmeasured: str | None) -> Iterator[Desk]:
+def opened(
+    verb: str, parameters: Params, folder: Path | None, unmeasured: str | None, as_json: bool
+) -> Iterator[Desk]:
     """The desk of a run: the one given, else the newest of these parameters.
 
-    Raises ``NotHere`` without one, unless a reason to install unmeasured is given.
+    A verb that only looks takes no lock, writes nothing into the run and needs none on a host of
+    its own. Raises ``NotHere`` without a run, ``BadInput`` for parameters that are not the run's.
     """
+    if unmeasured is not None and not unmeasured.strip():
+        raise BadInput("--unmeasured without a reason", "the reason, which the record shows")
+    changes = verb in _CHANGE
+    with ExitStack() as scratch:
+        run = _find_run(parameters, folder, unmeasured if changes else None, scratch)
+        if changes:
+            scratch.enter_context(run.locked())
+            run.take_over(parameters)
+        elif parameters.identity() == run.params.identity():
+            run.params = parameters
+        work = Work("install_service", run, "run" if changes else "alone", changes, scratch)
+        scratch.callback(work.close)
+        yield Desk(work, unmeasured, as_json)
+
+
+def _find_run(
+    parameters: Params, folder: Path | None, unmeasured: str | None, scratch: ExitStack
+) -> Run:
     if folder is not None:
-        run = Run.open(folder)
-        run.take_over(parameters)
-    else:
-        try:
-            run = Run.newest(parameters)
-        except NotHere:
-            if unmeasured is None and parameters.host.kind == "box":
-                raise
-            run = Run.create(parameters)
-    with ExitStack() as scratch, run.locked():
-        work = Work("install_service", run, "run", True, scratch)
-        try:
-            yield Desk(work, unmeasured)
-        finally:
-            work.close()
+        return Run.open(folder)
+    try:
+        return Run.newest(parameters)
+    except NotHere:
+        if unmeasured is not None:
+            return Run.create(parameters)
+        if parameters.host.kind == "box":
+            raise
+        name = scratch.enter_context(tempfile.TemporaryDirectory(prefix="runbook-"))
+        return Run.create(parameters, Path(name) / "run")
 
 
 class Desk:
     """One run at work with its host; each verb answers the exit code."""
 
-    def __init__(self, work: Work, unmeasured: str | None) -> None:
+    def __init__(self, work: Work, unmeasured: str | None, as_json: bool) -> None:
         self.work = work
         self.unmeasured = unmeasured
+        self.as_json = as_json
         self.service = work.params.service
 
     def _plan(self) -> room.Plan:
         if self.unmeasured is None:
-            plan = stages.plan_service(self.work)
-            assert plan is not None
-            return plan
-        choice = _planned(self.work.params)
-        measured = room.unmeasured(self.work.params, choice)
-        label = f"unmeasured: {self.unmeasured}"
-        plan = room.plan_service(self.work.host, self.work.params, choice, measured, label)
-        room.record_plan(self.work.run, plan)
-        return plan
+            choice = stages.final_choice(self.work)
+            measured, label = room.measured_in(self.work.run, choice), self.work.folder.name
+        else:
+            choice = _planned(self.work.params)
+            measured = room.unmeasured(self.work.params, choice)
+            label = f"unmeasured: {self.unmeasured}"
+        return room.plan_service(self.work.host, self.work.params, choice, measured, label)
 
-    def plan(self, say: Say, as_json: bool, overwrite_edits: bool) -> int:
+    def _show(self, plan: room.Plan) -> None:
+        click.echo(_as_json(plan) if self.as_json else plan.describe())
+
+    def _tell(self, text: str) -> None:
+        """What is said beside JSON goes to the other stream."""
+        click.echo(text, err=self.as_json)
+
+    def plan(self, overwrite_edits: bool) -> int:
         """Print the plan."""
-        plan = self._plan()
-        say(_as_json(plan) if as_json else plan.describe())
+        self._show(self._plan())
         return 0
 
-    def install(self, say: Say, as_json: bool, overwrite_edits: bool) -> int:
+    def install(self, overwrite_edits: bool) -> int:
         """Print the plan, then apply it."""
-        plan = self._plan()
-        say(_as_json(plan) if as_json else plan.describe())
-        return self._apply(plan, say, overwrite_edits)
+        return self._apply(self._plan(), overwrite_edits)
 
-    def _apply(self, plan: room.Plan, say: Say, overwrite_edits: bool) -> int:
-        applied = room.install(self.work.host, plan, self.work.run, overwrite_edits)
-        took = f", served after {applied.served_s:.1f} s" if applied.served_s else ""
-        say(
-            f"{self.service.unit}: generation {applied.generation}"
-            + (took if applied.changed else ", nothing changed")
-        )
+    def rollback(self, overwrite_edits: bool) -> int:
+        """Print the plan that brings the last good generation back, then apply it."""
+        return self._apply(room.plan_rollback(self.work.host, self.service.unit), overwrite_edits)
+
+    def _apply(self, plan: room.Plan, overwrite_edits: bool) -> int:
+        self._show(plan)
+        before = self.work.run.step("install_service")
+        self.work.begin("install_service")
+        try:
+            applied = room.install(self.work.host, plan, self.work.run, overwrite_edits)
+        except BadInput:
+            self.work.run.restore(before)
+            raise
+        except BaseException as error:
+            self.work.fail(error)
+            raise
+        said = stages.installed_line(plan, applied)
+        if applied.changed:
+            by = f"{said}; by the service verbs, not proved"
+            self.work.end("install_service", Verdict(True, by))
+        else:
+            self.work.run.restore(before)
+        self._tell(said)
+        self._record()
         return 0
 
-    def verify(self, say: Say, as_json: bool, overwrite_edits: bool) -> int:
+    def verify(self, overwrite_edits: bool) -> int:
         """Prove what is installed."""
         target = room.installed(self.work.host, self.service.unit)
+        self.work.begin("install_service")
         proofs = room.prove(self.work.host, self.work.params, target, self.work.run)
-        if as_json:
-            say(json.dumps([asdict(proof) for proof in proofs], indent=1))
+        if self.as_json:
+            click.echo(json.dumps([asdict(proof) for proof in proofs], indent=1))
         else:
             for proof in proofs:
-                say(f"{proof.name}: {proof.status} ({proof.evidence})")
+                click.echo(f"{proof.name}: {proof.status} ({proof.evidence})")
         verdict = room.verdict(proofs, self.service.unproved, self.service.unit)
-        say(str(verdict))
+        self.work.end("install_service", verdict)
+        stages.note_boot(self.work, proofs)
+        self._tell(str(verdict))
+        self._record()
         return 0 if verdict.ok else 1
 
-    def rollback(self, say: Say, as_json: bool, overwrite_edits: bool) -> int:
-        """Bring the last good generation back."""
-        plan = room.plan_rollback(self.work.host, self.service.unit)
-        say(_as_json(plan) if as_json else plan.describe())
-        return self._apply(plan, say, overwrite_edits)
-
-    def status(self, say: Say, as_json: bool, overwrite_edits: bool) -> int:
+    def status(self, overwrite_edits: bool) -> int:
         """Print what is installed and how it is."""
         found = room.status(self.work.host, self.service.unit)
-        if as_json:
-            say(json.dumps(dict(found.rows()), indent=1))
+        if self.as_json:
+            click.echo(json.dumps(dict(found.rows()), indent=1))
         else:
             for name, value in found.rows():
-                say(f"{name:<16} {value}")
+                click.echo(f"{name:<16} {value}")
         return 0 if found.ok else 1
 
-    def logs(self, say: Say, as_json: bool, overwrite_edits: bool) -> int:
+    def logs(self, overwrite_edits: bool) -> int:
         """Print the end of the journal."""
-        say(room.logs(self.work.host, self.service.unit).rstrip())
+        text = room.logs(self.work.host, self.service.unit).rstrip()
+        click.echo(json.dumps(text.splitlines(), indent=1) if self.as_json else text)
         return 0
 
-    def uninstall(self, say: Say, as_json: bool, overwrite_edits: bool) -> int:
-        """Say what will be removed, then remove it."""
-        say(f"{self.service.unit}: will be stopped, disabled and removed with all its generations")
+    def uninstall(self, overwrite_edits: bool) -> int:
+        """Print what will be removed, then remove it."""
+        for line in room.plan_uninstall(self.work.host, self.service.unit):
+            self._tell(line)
         room.uninstall(self.work.host, self.service.unit, not overwrite_edits)
-        say(f"{self.service.unit}: removed")
+        for step in ("install_service", "boot"):
+            self.work.run.finish(step, "skipped", "uninstalled by the service verbs")
+        self._tell(f"{self.service.unit}: removed")
+        self._record()
         return 0
+
+    def _record(self) -> None:
+        document.export(self.work.folder)
 
 
 def _as_json(plan: room.Plan) -> str:

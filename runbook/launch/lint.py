@@ -15,6 +15,7 @@ from runbook.errors import BadInput
 from runbook.hosts.base import Done, Host
 from runbook.launch.quoting import split_words
 from runbook.launch.unit_file import UnitFile, parse_unit
+from runbook.params import SECRET_NAME
 
 #: Highest exposure (``systemd-analyze security``, 0 to 10) that passes without a warning.
 EXPOSURE_LIMIT = 7.0
@@ -22,7 +23,6 @@ EXPOSURE_LIMIT = 7.0
 EXPOSURE = "unit: exposure"
 
 _LOGIN_UIDS = (1000, 60000)
-_SECRET_NAME = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|API_?KEY)$")
 _SECRET_OPTION = re.compile(r"--?(api[-_]key|token|password)(=|$)")
 
 _VERIFY = """
@@ -55,7 +55,7 @@ def _own_rules(unit: UnitFile) -> Iterator[Check]:
     exposed = [arg for arg in argv if _SECRET_OPTION.match(arg)] + [
         name
         for name, value in unit.environment().items()
-        if _SECRET_NAME.search(name) and not value.isdigit()
+        if SECRET_NAME.search(name) and not value.isdigit()
     ]
     yield _check(
         "unit: secrets",
