@@ -195,9 +195,9 @@ def open_stage(stage: str, values: Mapping[str, Any]) -> Work:
         _at_work.pop().close()
     _speak_to_people()
     scratch = ExitStack()
-    parameters = _given(values)
+    parameters, apply = _given(values), _apply(values)
     run, kind = _choose_run(stage, values, parameters, scratch)
-    work = Work(stage, run, kind, _apply(values), scratch)
+    work = Work(stage, run, kind, apply, scratch)
     work.lock()
     _at_work.append(work)
     if kind == "run" and parameters is not None:

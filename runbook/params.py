@@ -300,8 +300,8 @@ class Params(Strict):
                     f"choose.limits.max_regress bounds C={limit}, "
                     "which benchmark.concurrencies lacks"
                 )
-        for where in (self.server, *self.configurations):
-            for name in where.env:
+        for env in (self.server.env, *(one.env for one in self.configurations)):
+            for name in env:
                 if SECRET_NAME.search(name):
                     raise ValueError(
                         f"{name} in env looks like a secret, and env is shown in every record: "

@@ -1,0 +1,104 @@
+"""Which stages are executed, and what may not begin before its time."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from test_params import MINIMAL
+
+from runbook import params, pipeline
+from runbook.errors import BadInput
+from runbook.run import STAGES, STEPS, Run
+
+PARAMETERS = params.from_values(MINIMAL, "x")
+
+
+@pytest.fixture
+def run(tmp_path):
+    return Run.create(PARAMETERS, tmp_path / "run")
+
+
+def complete(run, *stages):
+    for step, stage in STEPS.items():
+        if stage in stages:
+            run.finish(step, "completed")
+
+
+def test_resume_begins_with_what_is_not_done(run):
+    complete(run, "verify_stack", "benchmark")
+    assert pipeline._undone(run, list(STAGES)) == ["choose", "install_service", "publish"]
+    complete(run, *STAGES)
+    assert pipeline._undone(run, list(STAGES)) == []
+
+
+def test_a_stage_before_its_time_is_refused(run):
+    complete(run, "verify_stack")
+    with pytest.raises(BadInput, match="benchmark is pending"):
+        pipeline._refuse_early(run, ["choose"])
+    run.finish("benchmark", "failed", "a server died", 1)
+    pipeline._refuse_early(run, ["choose"])
+    with pytest.raises(BadInput, match="benchmark is failed"):
+        pipeline._refuse_early(run, ["install_service"])
+    complete(run, "benchmark")
+    run.finish("choose", "failed", "undecided", 1)
+    with pytest.raises(BadInput, match="--from choose"):
+        pipeline._refuse_early(run, ["install_service"])
+
+
+def test_parameters_are_changed_under_the_lock_only(run):
+    changed = params.from_values({**MINIMAL, "choose": {**MINIMAL["choose"], "margin": 0.1}}, "x")
+    script = (
+        "import pathlib, sys\nfrom runbook.run import Run\n"
+        f"with Run.open(pathlib.Path({str(run.path)!r})).locked():\n"
+        "    print('locked', flush=True); sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout.readline() == "locked\n"
+        with pytest.raises(BadInput, match=str(other.pid)):
+            pipeline.run_stages(run, changed, ["choose"], False, print)
+        assert Run.open(run.path).params == PARAMETERS
+        other.kill()
+
+
+def test_nothing_left_to_do_is_no_fault(run, capsys):
+    complete(run, *STAGES)
+    assert pipeline.run_stages(run, PARAMETERS, list(STAGES), False, print, resume=True) == 0
+
+
+def test_what_was_completed_is_not_failed_afterwards(run):
+    complete(run, "choose")
+    pipeline._fail_open_steps(run, "choose", "interrupted by SIGTERM", 143)
+    assert run.step("choose").status == "completed"
+    pipeline._fail_open_steps(run, "publish", "its kernel died", 70)
+    assert run.step("publish").status == "failed"
+    assert run.step("plan_document").status == "pending"
+
+
+def test_an_error_of_the_notebook_keeps_its_exit_code(run):
+    assert pipeline._note_failure(run, "choose", "BadInput", "no mix") == 2
+    assert run.step("choose").exit_code == 2
+    assert pipeline._note_failure(run, "publish", "ZeroDivisionError", "x") == 70
+
+
+def test_folders_of_the_dead_are_cleared_and_of_the_living_are_not(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for name in ("runbook-kernel-dead", "runbook-kernel-alive", "rb-1234", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "runbook-kernel-link").symlink_to(tmp_path / "other")
+    with pipeline._folder_lock(tmp_path / "runbook-kernel-alive"):
+        pipeline._clear_folders_of_the_dead()
+    left = {entry.name for entry in tmp_path.iterdir()}
+    assert left == {"runbook-kernel-alive", "runbook-kernel-link", "rb-1234", "other"}
+
+
+def test_a_reader_that_goes_away_stops_no_work():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stream:
+        said = pipeline.Unbreakable(stream)
+        said.say("lost")
+        assert said.write("lost too") == 8
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writer)
