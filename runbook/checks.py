@@ -32,11 +32,14 @@ class Verdict:
 
 
 def verdict_of(checks: Iterable[Check], what: str) -> Verdict:
-    """The verdict on ``checks``: negative when one failed; counts what warned or is unknown."""
+    """The verdict on ``checks``: negative when one failed, and says which and why."""
     checks = tuple(checks)
-    counts = {s: sum(c.status == s for c in checks) for s in ("fail", "warn", "unknown", "skipped")}
-    said = [f"{n} {status}" for status, n in counts.items() if n]
+    counts = {s: sum(c.status == s for c in checks) for s in ("warn", "unknown", "skipped")}
+    failed = [
+        f"{c.name} failed ({c.found}; wanted: {c.wanted})" for c in checks if c.status == "fail"
+    ]
+    said = [*failed, *(f"{n} {status}" for status, n in counts.items() if n)]
     return Verdict(
-        counts["fail"] == 0,
+        not failed,
         f"{what}: {len(checks)} checks" + (", " + ", ".join(said) if said else ""),
     )

@@ -141,7 +141,7 @@ def test_a_server_that_dies_costs_its_own_cells_alone(short):
     assert refused.returncode == 2
     assert "--no-such" in refused.stderr
 
-    runner = start_short(short, "--to", "benchmark")
+    runner = start_short(short, "--to", "benchmark", "-p", "benchmark.requests=6")
     try:
         wait_for_line(runner, "[1/3]")
         victim = kill_a_server_at_work(out, port)

@@ -35,7 +35,7 @@ def chosen(tmp_path_factory):
 @pytest.fixture
 def copied(chosen, tmp_path):
     path, port, folder = chosen
-    shutil.copytree(folder, tmp_path / "run")
+    shutil.copytree(folder, tmp_path / "run", ignore=shutil.ignore_patterns("box"))
     return path, port, tmp_path / "run"
 
 
