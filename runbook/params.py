@@ -48,6 +48,7 @@ SECRET_NAME = re.compile(
 )
 
 Level = Literal["fail", "warn", "off"]
+Topology = Literal["", "single", "switch", "root", "node", "system", "all-system", "nvlink"]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 UnitName = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9:_.\\-]*\.service$", max_length=255)
@@ -99,9 +100,12 @@ class Stack(Strict):
     )
     tools: list[str] = Field(default_factory=list, description="programs on the server's PATH")
     min_cores: Annotated[int, Field(ge=1)] = Field(1, description="processors the server may use")
-    min_memory_gib: Gib = Field(0.0, description="memory available")
+    min_memory_gib: Gib = Field(0.0, description="memory available, at least")
+    want_memory_gib: Gib = Field(0.0, description="less available memory than this only warns")
     min_disk_gib: Gib = Field(0.0, description="free at server.cwd")
-    min_shm_gib: Gib = Field(0.0, description="free in /dev/shm")
+    min_shm_gib: Gib = Field(0.0, description="free in /dev/shm, at least")
+    want_shm_gib: Gib = Field(0.0, description="less free room in /dev/shm only warns")
+    min_nofile: Annotated[int, Field(ge=0)] = Field(1025, description="open files, at least")
     model_sha256: Sha256 | Literal[""] = Field("", description="of the model file, empty: any")
     hash_up_to_gib: Gib = Field(8.0, description="larger model files are not hashed")
     gpus: Annotated[int, Field(ge=0)] = Field(0, description="GPUs expected; 0 for none")
@@ -111,6 +115,18 @@ class Stack(Strict):
     driver_version: VersionRange = Field("", description="version range of the NVIDIA driver")
     pcie_gen: Annotated[int, Field(ge=0, le=9)] = Field(0, description="every link, at least")
     pcie_width: Annotated[int, Field(ge=0, le=32)] = Field(0, description="lanes, at least")
+    topology: Topology = Field("", description="class the NCCL settings were tuned for")
+    nvcc: VersionRange = Field(">=12.9", description="version range of the CUDA compiler")
+    nccl: VersionRange = Field(
+        "!=2.26.2,!=2.30.4", description="version range of NCCL, without builds known to hang"
+    )
+    governor: str = Field("performance", description="frequency governor; another only warns")
+    max_swappiness: Annotated[int, Field(ge=0, le=200)] = Field(
+        10, description="vm.swappiness; more only warns"
+    )
+    context_tokens: Annotated[int, Field(ge=0)] = Field(
+        0, description="longest prompts to serve; a draft with fewer positions only warns"
+    )
     checks: dict[str, Level] = Field(default_factory=dict, description="check name: level")
 
 

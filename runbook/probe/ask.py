@@ -1,4 +1,5 @@
-"""Asks the serving interpreter of a launch what it finds around it (``serving.py``, ``enter.py``).
+"""Asks the serving interpreter of a launch what it finds around it (``serving.py``,
+``accelerator.py``; entered by ``enter.py``).
 
 This side runs with the runbook. Verification asks before the benchmark, drift asks again later.
 """
@@ -29,6 +30,7 @@ class Questions:
 
     ``packages``: distributions whose versions matter. ``files``: hashed up to
     ``hash_up_to_bytes``. ``disks``: paths whose free room matters. ``tools``: programs on PATH.
+    ``torch``: import it and tell, which takes seconds.
     """
 
     packages: Sequence[str] = ()
@@ -36,6 +38,7 @@ class Questions:
     hash_up_to_bytes: int = 0
     disks: Sequence[str] = ()
     tools: Sequence[str] = ()
+    torch: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,13 +52,20 @@ class ServingFacts:
     reasons: dict[str, str]
     reason: str = ""
 
+    def joined(self, more: ServingFacts) -> ServingFacts:
+        """These facts and those of another probe of the same launch."""
+        reasons = {**more.reasons, **self.reasons}
+        return ServingFacts({**more.facts, **self.facts}, reasons, self.reason or more.reason)
+
     def why_unknown(self, name: str) -> str:
         """Why the fact ``name`` is missing, in words."""
         return self.reason or self.reasons.get(name) or "the probe does not tell"
 
 
-def ask_serving(host: Host, spec: LaunchSpec, questions: Questions) -> ServingFacts:
-    """Run the probe as ``spec`` would be run on ``host``; it never raises for what it finds."""
+def ask_serving(
+    host: Host, spec: LaunchSpec, questions: Questions, name: str = "serving"
+) -> ServingFacts:
+    """Run the probe ``name`` as ``spec`` would be run on ``host``; it never raises for a finding."""
     argv = [*interpreter_words(spec.argv), "-", json.dumps(asdict(questions))]
     launch = {
         "argv": argv,
@@ -64,14 +74,14 @@ def ask_serving(host: Host, spec: LaunchSpec, questions: Questions) -> ServingFa
         "user": spec.user,
         "nofile": spec.nofile,
         "memlock": spec.memlock,
-        "stdin": probe.source("serving"),
+        "stdin": probe.source(name),
     }
     enter = [host.python, "-I", "-S", "-c", probe.source("enter")]
     try:
         done = host.run(*enter, stdin=json.dumps(launch).encode(), timeout_s=TIMEOUT_S, check=False)
     except HostFailed as error:
         return ServingFacts({}, {}, error.found)
-    return read_answer(done)
+    return read_answer(done, name)
 
 
 def interpreter_words(argv: Sequence[str]) -> list[str]:
@@ -87,18 +97,18 @@ def interpreter_words(argv: Sequence[str]) -> list[str]:
     return words
 
 
-def read_answer(done: Done) -> ServingFacts:
-    """The facts in what the probe printed, among whatever else was printed."""
+def read_answer(done: Done, name: str = "serving") -> ServingFacts:
+    """The facts in what the probe ``name`` printed, among whatever else was printed."""
     for line in reversed(done.out.splitlines()):
-        answer = _answer(line)
+        answer = _answer(line, name)
         if answer is not None:
             return ServingFacts(answer["facts"], answer["reasons"])
     said = _last_lines(done.err or done.out)
     return ServingFacts({}, {}, f"the probe ended with {done.code}: {said or 'no answer'}")
 
 
-def _answer(line: str) -> dict[str, Any] | None:
-    if not line.startswith('{"probe": "serving"'):
+def _answer(line: str, name: str) -> dict[str, Any] | None:
+    if not line.startswith(f'{{"probe": "{name}"'):
         return None
     try:
         value = json.loads(line)

@@ -11,9 +11,9 @@ from runbook.engines import Engine
 from runbook.hosts.base import Host
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Params
+from runbook.verify_stack.case import Case
 from runbook.verify_stack.checks import CHECKS, at_levels, require_known_checks, run_checks
 from runbook.verify_stack.facts import StackFacts, gather
-from runbook.verify_stack.launches import Case
 from runbook.verify_stack.summary import summarize
 
 __all__ = [
@@ -75,7 +75,7 @@ def judge(
     of_engine: Sequence[Check] = (),
 ) -> StackReport:
     """The report on facts that were gathered, and on what the engine said of them. Pure."""
-    case = Case(facts, params, specs, engine.distribution)
+    case = Case(facts, params.stack, specs, params, engine.distribution)
     checks = (*run_checks(case), *at_levels(of_engine, params))
     verdict = verdict_of(checks, "stack")
     if params.stack.gpus == 0:

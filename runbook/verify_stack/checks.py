@@ -12,23 +12,20 @@ from dataclasses import replace
 from runbook.checks import Check
 from runbook.errors import BadInput
 from runbook.params import Level, Params
-from runbook.verify_stack.gpus import GPU_CHECKS, gpus_from
-from runbook.verify_stack.launches import (
-    LAUNCH_CHECKS,
-    Answer,
-    Case,
-    Launch,
-    over_launches,
-    same_sitecustomize,
-)
+from runbook.verify_stack.case import Answer, Case, Launch, Machine, ask_machine
+from runbook.verify_stack.gpu_checks import GPU_CHECKS
+from runbook.verify_stack.launches import LAUNCH_CHECKS, over_launches, same_sitecustomize
+from runbook.verify_stack.links import LINK_CHECKS
+from runbook.verify_stack.machine import MACHINE_CHECKS
 
 
-def run_checks(case: Case) -> list[Check]:
-    """Every check at its level, in the order of ``CHECKS``."""
-    levels = case.params.stack.checks
+def run_checks(machine: Machine) -> list[Check]:
+    """Every check at its level: of a deployment all, of a machine alone those on its cards."""
+    checks = {**(DEPLOYMENT_CHECKS if isinstance(machine, Case) else {}), **CARD_CHECKS}
+    levels = machine.stack.checks
     return [
-        at_level(check(case), levels.get(name)) if levels.get(name) != "off" else _off(name)
-        for name, check in CHECKS.items()
+        at_level(check(machine), levels.get(name)) if levels.get(name) != "off" else _off(name)
+        for name, check in checks.items()
     ]
 
 
@@ -78,12 +75,15 @@ def _interpreter(case: Case) -> Check:
         return Check(
             "interpreter", "fail", found, wanted, "correct server.interpreter, user or cwd"
         )
+    unknown = [facts for facts in case.facts.serving.values() if "python" not in facts.facts]
+    if unknown:
+        return Check("interpreter", "unknown", unknown[0].why_unknown("python"), wanted)
     programs = dict.fromkeys(spec.interpreter for spec in case.specs.values())
     return Check("interpreter", "pass", ", ".join(programs), wanted)
 
 
 def _port(case: Case) -> Check:
-    reading = case.facts.host["port"]
+    reading = case.reading("port")
     wanted = f"port {case.params.server.port} free"
     if reading.value is None:
         return Check("port", "unknown", reading.reason, wanted)
@@ -95,13 +95,16 @@ def _port(case: Case) -> Check:
 
 
 def _systemd(case: Case) -> Check:
-    reading = case.facts.host["systemd"]
+    reading = case.reading("systemd")
     wanted = "a systemd that takes orders"
     if reading.value is None:
         return Check("systemd", "unknown", reading.reason, wanted)
     why_not, kind = reading.value["why_not"], case.params.host.kind
     if why_not is None and kind in ("local", reading.value["kind"]):
-        version = case.facts.host["systemd_version"].value
+        version = case.reading("systemd_version").value
+        if kind == "local" and case.reading("systemd_state").value == "degraded":
+            fix = "systemctl --failed names the units; correct them, or systemctl reset-failed"
+            return Check("systemd", "warn", "degraded: a unit has failed", wanted, fix)
         where = "in a throw-away box" if reading.value["kind"] == "box" else "of the host"
         return Check(
             "systemd", "pass", f"systemd {version or 'of unknown version'}, {where}", wanted
@@ -111,34 +114,43 @@ def _systemd(case: Case) -> Check:
     return Check("systemd", "warn", found, wanted, fix)
 
 
-def _on_gpus(name: str, case: Case) -> Check:
-    """A check on the GPUs, or why it was not made."""
-    stack, reading = case.params.stack, case.facts.host["gpus"]
+def _on_cards(name: str, machine: Machine) -> Check:
+    """A check where GPUs are asked for, or why it was not made."""
+    stack, reading = machine.stack, machine.reading("gpus")
     if stack.gpus == 0:
         there = "GPUs are there, but these parameters use none (stack.gpus: 0)"
         return Check(name, "skipped", reading.reason or there)
-    if reading.value is None and name == "gpus":
+    if name not in GPU_CHECKS:
+        return ask_machine(name, {**LINK_CHECKS, **MACHINE_CHECKS}[name], machine)
+    if reading.value is None and name == "gpus" and reading.asked:
         fix = "install and load the NVIDIA driver; or set stack.gpus: 0 where none is needed"
         return Check(name, "fail", reading.reason, f"{stack.gpus} GPUs", fix)
     if reading.value is None:
         return Check(name, "unknown", reading.reason)
-    return GPU_CHECKS[name](gpus_from(reading.value), stack)
+    return GPU_CHECKS[name](machine.gpus(), stack)
 
 
 def _for_launches(name: str, judge: Callable[[Launch], Answer]) -> Callable[[Case], Check]:
     return lambda case: over_launches(name, judge, case)
 
 
-def _for_gpus(name: str) -> Callable[[Case], Check]:
-    return lambda case: _on_gpus(name, case)
+def _for_cards(name: str) -> Callable[[Machine], Check]:
+    return lambda machine: _on_cards(name, machine)
 
 
-#: Every check by its name, as in ``stack.checks``.
-CHECKS: dict[str, Callable[[Case], Check]] = {
+#: Checks on what the parameters want to launch, by name.
+DEPLOYMENT_CHECKS: dict[str, Callable[[Case], Check]] = {
     "interpreter": _interpreter,
     **{name: _for_launches(name, judge) for name, judge in LAUNCH_CHECKS.items()},
     "sitecustomize": same_sitecustomize,
     "port": _port,
     "systemd": _systemd,
-    **{name: _for_gpus(name) for name in GPU_CHECKS},
 }
+
+#: Checks on the cards and on the machine around them, by name; skipped where none are asked for.
+CARD_CHECKS: dict[str, Callable[[Machine], Check]] = {
+    name: _for_cards(name) for name in (*GPU_CHECKS, *LINK_CHECKS, *MACHINE_CHECKS)
+}
+
+#: The name of every check, as in ``stack.checks``.
+CHECKS = (*DEPLOYMENT_CHECKS, *CARD_CHECKS)

@@ -6,7 +6,8 @@ with a reason; what is certainly not there (no driver) is ``absent``. Facts are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -20,9 +21,15 @@ from runbook.params import Params
 from runbook.probe.ask import Questions, ServingFacts, ask_serving
 from runbook.rehearsal.model import resolve_model
 from runbook.run import outputs_root
-from runbook.verify_stack import gpus
+from runbook.verify_stack.commands import NO_DRIVER, Fact, host_facts
 
+#: Packages with kernels for GPUs, which must fit one another.
+GPU_PACKAGES = (
+    *("torch", "triton", "transformers", "sglang-kernel", "sgl-kernel"),
+    *("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache"),
+)
 NOT_FOUND = 127
+_NOT_THERE = r"(?i)\b{0}: ((command )?not found|no such file|not available)"
 
 
 @dataclass(frozen=True)
@@ -32,15 +39,7 @@ class Reading:
     value: Any = None
     reason: str = ""
     absent: bool = False
-
-
-@dataclass(frozen=True)
-class Fact:
-    """A command of the host and the pure parser of its answer."""
-
-    name: str
-    argv: tuple[str, ...]
-    parse: Callable[[Done], Reading]
+    asked: bool = True  # False: nobody asked, a captured copy is not there
 
 
 @dataclass(frozen=True)
@@ -74,48 +73,38 @@ class StackFacts:
         )
 
 
-def parse_gpu_answer(done: Done) -> Reading:
-    """The cards that ``nvidia-smi`` lists; no such program means no driver."""
-    if done.code == NOT_FOUND:
-        return Reading(
-            reason="no NVIDIA driver on this host (nvidia-smi is not there)", absent=True
-        )
-    found = gpus.parse_gpus(done.out)
-    if done.code and not found.gpus and not found.faults:
-        said = " ".join((done.err or done.out).split())[:300]
-        return Reading(reason=f"nvidia-smi ended with {done.code}: {said}")
-    return Reading(asdict(found))
-
-
-def parse_systemd_version(done: Done) -> Reading:
-    """The number in ``systemd 252 (252.38-1~deb12u1)``."""
-    if done.code == NOT_FOUND:
-        return Reading(reason="systemctl is not there", absent=True)
-    words = done.out.split()
-    if done.code or words[:1] != ["systemd"] or not words[1:2] or not words[1].isdecimal():
-        return Reading(reason=f"systemctl --version ended with {done.code}: {done.out[:80]!r}")
-    return Reading(int(words[1]))
-
-
-HOST_FACTS = (
-    Fact("gpus", gpus.COMMAND, parse_gpu_answer),
-    Fact("systemd_version", ("systemctl", "--version"), parse_systemd_version),
-)
+def reading_of(fact: Fact, done: Done) -> Reading:
+    """What ``done`` tells. A program that is not there is ``absent``, also as a shell says it."""
+    missing = re.search(_NOT_THERE.format(re.escape(fact.program)), done.out)
+    if done.code == NOT_FOUND or missing:
+        what = NO_DRIVER if fact.program == "nvidia-smi" else f"{fact.program} is not there"
+        return Reading(reason=what, absent=True)
+    try:
+        return Reading(fact.parse(done.out or done.err))
+    except ValueError as error:
+        ended = f" ended with {done.code}" if done.code else ""
+        return Reading(reason=f"{fact.file.rpartition('.')[0]}{ended}: {error}")
 
 
 def read_fact(host: Host, fact: Fact) -> Reading:
     """Ask ``host`` for one fact; a command that does not end leaves it unknown."""
     try:
-        return fact.parse(host.run(*fact.argv, check=False))
+        return reading_of(fact, host.run(*fact.argv, check=False))
     except HostFailed as error:
         return Reading(reason=error.found)
+
+
+def read_host(host: Host, path: str | None = None) -> dict[str, Reading]:
+    """What ``host`` tells of itself; ``path``: where the server will look for its compiler."""
+    return {fact.name: read_fact(host, fact) for fact in host_facts(path)}
 
 
 def gather(
     params: Params, host: Host, specs: Mapping[str, LaunchSpec], engine: Engine
 ) -> StackFacts:
     """All facts of ``host``, and of each launch as it would be run there."""
-    readings = {fact.name: read_fact(host, fact) for fact in HOST_FACTS}
+    paths = {spec.env.get("PATH") for spec in specs.values()}
+    readings = read_host(host, next(iter(paths), None))
     readings["systemd"] = _read_systemd(params, host)
     readings["port"] = Reading(
         {"port": params.server.port, "holder": port_holder(params.server.port)}
@@ -130,7 +119,8 @@ def _ask_launches(
     answers: dict[str, ServingFacts] = {}
     hashed: dict[Any, str] = {}
     for name, spec in specs.items():
-        answers[name] = ask_serving(host, spec, questions)
+        accelerator = ask_serving(host, spec, questions, "accelerator")
+        answers[name] = ask_serving(host, spec, questions).joined(accelerator)
         for file in (answers[name].facts.get("files") or {}).values():
             if file.get("sha256"):
                 hashed[_identity(file)] = file["sha256"]
@@ -149,12 +139,14 @@ def _identity(file: Mapping[str, Any]) -> tuple[Any, ...]:
 def questions_for(params: Params, engine: Engine) -> Questions:
     """What the probe of a launch is asked for these parameters."""
     stack = params.stack
+    accelerated = GPU_PACKAGES if stack.gpus else ()
     return Questions(
-        packages=_distinct([engine.distribution, *stack.packages]),
+        packages=_distinct([engine.distribution, *stack.packages, *accelerated]),
         files=_distinct(model_paths(params).values()),
         hash_up_to_bytes=int(stack.hash_up_to_gib * 2**30),
         disks=_distinct([params.server.cwd]),
         tools=_distinct(stack.tools),
+        torch=stack.gpus > 0,
     )
 
 

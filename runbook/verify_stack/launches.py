@@ -7,15 +7,15 @@ where they differ. A missing fact is ``unknown``, never a pass.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from runbook.checks import Check, Status
 from runbook.launch.spec import MANAGER_SETS, LaunchSpec
-from runbook.params import Params
 from runbook.probe.ask import ServingFacts
-from runbook.verify_stack.facts import StackFacts, model_paths
-from runbook.verify_stack.gpus import in_range
+from runbook.verify_stack.accelerated import ACCELERATED_CHECKS, check_draft_fits
+from runbook.verify_stack.case import Answer, Case, Launch, Missing
+from runbook.verify_stack.facts import model_paths
+from runbook.verify_stack.gpu_checks import in_range
 
 GIB = 2**30
 OWN_PREFIX = "RUNBOOK_"
@@ -24,36 +24,9 @@ OWN_PREFIX = "RUNBOOK_"
 _ORDER: tuple[Status, ...] = ("fail", "unknown", "warn", "skipped", "pass")
 
 
-@dataclass(frozen=True)
-class Case:
-    """All that a check may look at."""
-
-    facts: StackFacts
-    params: Params
-    specs: Mapping[str, LaunchSpec]
-    distribution: str
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One configuration's launch, what its interpreter told, and the case it belongs to."""
-
-    name: str
-    spec: LaunchSpec
-    serving: ServingFacts
-    case: Case
-
-
-Answer = tuple[Status, str, str, str]  # status, found, wanted, fix
-
-
-class Missing(Exception):
-    """A fact is missing; the text says why."""
-
-
 def _python(launch: Launch) -> Answer:
-    wanted = launch.case.params.stack.python
-    python = _need(launch, "python")
+    wanted = launch.case.stack.python
+    python = launch.need("python")
     found = f"{python['version']} ({python['executable']})"
     if python["flags"]:
         found += f", with {', '.join(python['flags'])}"
@@ -62,11 +35,11 @@ def _python(launch: Launch) -> Answer:
 
 
 def _engine_version(launch: Launch) -> Answer:
-    return _package(launch, launch.case.distribution, launch.case.params.stack.engine_version)
+    return _package(launch, launch.case.distribution, launch.case.stack.engine_version)
 
 
 def _packages(launch: Launch) -> Answer:
-    wanted = launch.case.params.stack.packages
+    wanted = launch.case.stack.packages
     if not wanted:
         return "skipped", "none asked for (stack.packages)", "", ""
     answers = [_package(launch, name, versions) for name, versions in wanted.items()]
@@ -79,7 +52,7 @@ def _packages(launch: Launch) -> Answer:
 
 
 def _package(launch: Launch, name: str, versions: str) -> Answer:
-    found = _need(launch, "packages").get(name)
+    found = launch.need("packages").get(name)
     wanted = f"{name} {versions or 'of any version'}"
     if found is None:
         fix = f"install it for {launch.spec.interpreter}"
@@ -95,38 +68,46 @@ def _in_range(version: str, wanted: str) -> Status:
 
 
 def _cores(launch: Launch) -> Answer:
-    cores, wanted = _need(launch, "cores"), launch.case.params.stack.min_cores
+    cores, wanted = launch.need("cores"), launch.case.stack.min_cores
     found = f"{cores['usable']} of {cores['online']}"
     fix = "more processors, a wider affinity, or a lower stack.min_cores"
     return ("pass" if cores["usable"] >= wanted else "fail"), found, f"{wanted} or more", fix
 
 
 def _memory(launch: Launch) -> Answer:
-    memory = _need(launch, "memory")["available_bytes"]
+    memory = launch.need("memory")["available_bytes"]
     fix = "end what holds memory (ps aux --sort=-rss), or lower stack.min_memory_gib"
-    return _room(memory, launch.case.params.stack.min_memory_gib, "available", fix)
+    stack = launch.case.stack
+    return _room(memory, stack.min_memory_gib, stack.want_memory_gib, "available", fix)
 
 
 def _disk(launch: Launch) -> Answer:
     server = launch.case.params.server
-    free = _need(launch, "disks")[server.cwd]["free_bytes"]
+    free = launch.need("disks")[server.cwd]["free_bytes"]
     fix = f"make room (du -xh {server.cwd} | sort -h), or lower stack.min_disk_gib"
-    return _room(free, launch.case.params.stack.min_disk_gib, f"free at {server.cwd}", fix)
+    least = launch.case.stack.min_disk_gib
+    return _room(free, least, least, f"free at {server.cwd}", fix)
 
 
 def _shm(launch: Launch) -> Answer:
-    free = _need(launch, "shm")["free_bytes"]
+    free = launch.need("shm")["free_bytes"]
     fix = "remove leftovers in /dev/shm, enlarge it (mount -o remount,size=), or lower min_shm_gib"
-    return _room(free, launch.case.params.stack.min_shm_gib, "free in /dev/shm", fix)
+    return _room(
+        *(free, launch.case.stack.min_shm_gib, launch.case.stack.want_shm_gib),
+        *("free in /dev/shm", fix),
+    )
 
 
-def _room(found: int, wanted_gib: float, what: str, fix: str) -> Answer:
-    status: Status = "pass" if found >= wanted_gib * GIB else "fail"
-    return status, f"{found / GIB:.1f} GiB {what}", f"{wanted_gib:g} GiB or more", fix
+def _room(found: int, least_gib: float, wanted_gib: float, what: str, fix: str) -> Answer:
+    """Less than the least fails, less than what is wanted warns."""
+    enough = found >= wanted_gib * GIB
+    status: Status = "fail" if found < least_gib * GIB else "pass" if enough else "warn"
+    wanted = f"{least_gib if status == 'fail' else max(least_gib, wanted_gib):g} GiB or more"
+    return status, f"{found / GIB:.1f} GiB {what}", wanted, fix
 
 
 def _model(launch: Launch) -> Answer:
-    return _file(launch, "model", launch.case.params.stack.model_sha256)
+    return _file(launch, "model", launch.case.stack.model_sha256)
 
 
 def _draft(launch: Launch) -> Answer:
@@ -137,12 +118,17 @@ def _file(launch: Launch, role: str, sha256: str) -> Answer:
     path = model_paths(launch.case.params).get(role)
     if path is None:
         return "skipped", f"no {role} in these parameters", "", ""
-    file, wanted = _need(launch, "files")[path], f"{path}, readable"
+    file, wanted = launch.need("files")[path], f"{path}, readable"
     if file["kind"] is None or file.get("readable") is False:
         return "fail", f"{path}: {file['why']}", wanted, f"correct server.{role}, or its rights"
     if file["kind"] == "folder":
+        model = launch.need("models")[path]
+        if model["faults"]:
+            fix = f"fetch the {role} again (git lfs pull, or hf download)"
+            return "fail", f"{path}: {'; '.join(model['faults'])}", "every file whole", fix
         status: Status = "unknown" if sha256 else "pass" if file["files"] else "fail"
         found = f"{file['files']} files, {file['size_bytes'] / GIB:.2f} GiB"
+        found += f", {model['shards']} shards" * bool(model["shards"])
         return status, found, wanted, "stack.model_sha256 is for a single file"
     found = f"{file['size_bytes'] / GIB:.2f} GiB, SHA-256 {file['sha256'] or 'not taken'}"
     if not file["size_bytes"]:
@@ -156,21 +142,24 @@ def _file(launch: Launch, role: str, sha256: str) -> Answer:
 
 def _limits(launch: Launch) -> Answer:
     """A limit that the host clips is another one than asked: nothing is proved with it."""
-    limits, spec = _need(launch, "limits"), launch.spec
+    limits, spec = launch.need("limits"), launch.spec
     asked = {"nofile": spec.nofile, "memlock": spec.memlock}
     found = {name: limits[name]["soft"] for name in asked}
-    if spec.nofile is None and found["nofile"] == _need(launch, "nr_open"):
+    if spec.nofile is None and found["nofile"] == launch.need("nr_open"):
         found["nofile"] = "infinity"  # the kernel knows no more open files than nr_open
     wanted = {name: "infinity" if limit is None else limit for name, limit in asked.items()}
     fix = "raise the limits of who starts services, or lower service.nofile and service.memlock"
+    least = launch.case.stack.min_nofile
+    if found["nofile"] != "infinity" and found["nofile"] < least:
+        return "fail", _pairs(found), f"nofile {least} or more", fix
     return ("pass" if found == wanted else "warn"), _pairs(found), _pairs(wanted), fix
 
 
 def _tools(launch: Launch) -> Answer:
-    asked = launch.case.params.stack.tools
+    asked = launch.case.stack.tools
     if not asked:
         return "skipped", "none asked for (stack.tools)", "", ""
-    tools = _need(launch, "tools")
+    tools = launch.need("tools")
     gone = [name for name in asked if not tools.get(name)]
     wanted, fix = "each on the server's PATH", "install them, or set server.env.PATH"
     if gone:
@@ -189,7 +178,7 @@ def _environment(launch: Launch) -> Answer:
     path = launch.spec.env.get("PATH")
     if path is not None and "" in path.split(":"):
         return "fail", f"an empty element in PATH={path}", "absolute folders", "set server.env.PATH"
-    changed = _need(launch, "environment")
+    changed = launch.need("environment")
     overridden = sorted({*changed["changed"], *changed["removed"]} & names)
     if overridden:
         found = f"changed at the start of Python: {', '.join(overridden)}"
@@ -200,14 +189,14 @@ def _environment(launch: Launch) -> Answer:
 
 
 def _sitecustomize(launch: Launch) -> Answer:
-    parts = [_need(launch, name) for name in ("sitecustomize", "usercustomize")]
+    parts = [launch.need(name) for name in ("sitecustomize", "usercustomize")]
     wanted = "one, or none, that does not raise; the same for every configuration"
     for part in parts:
         if part["raised"]:
             path = part["candidates"][0]["path"]
             return "fail", f"{path} raised: {part['raised']}", wanted, f"correct {path}"
     found = "; ".join(filter(None, map(_loaded, parts))) or "none"
-    set_by = sorted({**_need(launch, "environment")["set"]}.keys() - {"LC_CTYPE"})
+    set_by = sorted({**launch.need("environment")["set"]}.keys() - {"LC_CTYPE"})
     if set_by:
         found += f"; set at the start of Python: {', '.join(set_by)}"
     if any(len({one["sha256"] for one in part["candidates"]}) > 1 for part in parts):
@@ -230,11 +219,15 @@ def _loaded(part: Mapping[str, Any]) -> str | None:
     return ", ".join(told + [f"not loaded: {', '.join(others)}"] * bool(others)) or None
 
 
-def _need(launch: Launch, name: str) -> Any:
-    value = launch.serving.facts.get(name)
-    if value is None:
-        raise Missing(launch.serving.why_unknown(name))
-    return value
+def _where_gpus_are(judge: Callable[[Launch], Answer]) -> Callable[[Launch], Answer]:
+    """``judge``, left out where no GPUs are asked for."""
+
+    def judged(launch: Launch) -> Answer:
+        if launch.case.stack.gpus == 0:
+            return "skipped", "these parameters use no GPU (stack.gpus: 0)", "", ""
+        return judge(launch)
+
+    return judged
 
 
 def over_launches(name: str, judge: Callable[[Launch], Answer], case: Case) -> Check:
@@ -281,6 +274,7 @@ LAUNCH_CHECKS: dict[str, Callable[[Launch], Answer]] = {
     "packages": _packages,
     "model": _model,
     "draft": _draft,
+    "draft_fits": check_draft_fits,
     "cores": _cores,
     "memory": _memory,
     "disk": _disk,
@@ -288,4 +282,5 @@ LAUNCH_CHECKS: dict[str, Callable[[Launch], Answer]] = {
     "limits": _limits,
     "tools": _tools,
     "environment": _environment,
+    **{name: _where_gpus_are(judge) for name, judge in ACCELERATED_CHECKS.items()},
 }

@@ -1,0 +1,179 @@
+"""Checks on the software between a launch and its cards: torch, kernels, NCCL and its files. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from runbook.checks import Status
+from runbook.verify_stack.case import Answer, Launch, Missing
+from runbook.verify_stack.facts import model_paths
+from runbook.verify_stack.gpu_checks import in_range
+
+#: The oldest driver that runs a major release of CUDA.
+DRIVER_OF_CUDA = {"12": ">=525", "13": ">=580"}
+
+_UNCHECKED = "FLASHINFER_DISABLE_VERSION_CHECK"
+
+
+def check_torch(launch: Launch) -> Answer:
+    """Built for CUDA, with kernels for the cards, and for a CUDA that the driver can run."""
+    torch, stack = launch.need("torch"), launch.case.stack
+    cap = stack.compute_cap or _cap_of(launch)
+    sm = "sm_" + cap.replace(".", "") if cap else ""
+    found = f"{torch['version']}, CUDA {torch['cuda'] or 'none'}, {' '.join(torch['arch_list'])}"
+    wanted = f"built for CUDA, with kernels for {sm or 'these cards'}"
+    fix = f"install a build of torch for these cards for {launch.spec.interpreter}"
+    if not torch["cuda"] or (sm and not _runs_on(sm, torch["arch_list"])):
+        return "fail", found, wanted, fix
+    old = [version for version in _drivers(launch) if _is_too_old(version, torch["cuda"])]
+    if old:
+        needed = DRIVER_OF_CUDA[torch["cuda"].split(".")[0]]
+        return "fail", f"{found}; driver {old[0]}", f"driver {needed}", "install a newer driver"
+    if sm.startswith("sm_12") and not torch["cuda"].startswith("13"):
+        return "warn", found, "CUDA 13 for these cards", fix
+    return "pass", found, wanted, ""
+
+
+def _cap_of(launch: Launch) -> str:
+    gpus = (launch.case.reading("gpus").value or {"gpus": []})["gpus"]
+    return next((gpu["compute_cap"] for gpu in gpus if gpu["compute_cap"]), "")
+
+
+def _drivers(launch: Launch) -> list[str]:
+    gpus = (launch.case.reading("gpus").value or {"gpus": []})["gpus"]
+    return [gpu["driver_version"] for gpu in gpus if gpu["driver_version"]]
+
+
+def _is_too_old(driver: str, cuda: str) -> bool:
+    return in_range(driver, DRIVER_OF_CUDA.get(cuda.split(".")[0], "")) is False
+
+
+def _runs_on(sm: str, arch_list: list[str]) -> bool:
+    """Whether kernels for ``sm`` are built in: as they are, or by their family ("sm_120f")."""
+    return any(re.fullmatch(rf"{sm}[af]?", name) for name in arch_list)
+
+
+def check_kernels(launch: Launch) -> Answer:
+    """The packages that hold kernels are of one release each."""
+    given = launch.need("packages")
+    packages = {canonicalize_name(name): version for name, version in given.items()}
+    wanted = "the parts of FlashInfer of one version, one package of SGLang's kernels"
+    parts = {name: v for name, v in packages.items() if name.startswith("flashinfer") and v}
+    found = ", ".join(f"{name} {version}" for name, version in packages.items() if version)
+    if len({version.partition("+")[0] for version in parts.values()}) > 1:
+        return (
+            "fail",
+            found,
+            wanted,
+            "install flashinfer-python, -cubin and -jit-cache of one version",
+        )
+    if packages.get("sgl-kernel") and packages.get("sglang-kernel"):
+        return "warn", found, wanted, "remove sgl-kernel: newer releases call it sglang-kernel"
+    if launch.case.variables()[launch.name].get(_UNCHECKED, "0") not in ("", "0"):
+        return "warn", f"{found}; {_UNCHECKED} is set", wanted, f"take {_UNCHECKED} out of env"
+    return "pass", found or "none", wanted, ""
+
+
+def check_nccl(launch: Launch) -> Answer:
+    """The NCCL that torch really loads, and whether another one lies in wait."""
+    torch, nccl, stack = launch.need("torch"), launch.need("nccl"), launch.case.stack
+    version = torch["nccl"]
+    if version is None:
+        raise Missing("torch does not tell its NCCL")
+    loaded = torch["nccl_loaded"]
+    found = f"{version} from {', '.join(loaded) or 'torch itself'}"
+    wanted = f"one NCCL {stack.nccl or 'of any version'}"
+    if in_range(version, stack.nccl) is False:
+        return "fail", found, wanted, "install another build of nvidia-nccl, as SGLang pins it"
+    packaged = {value for value in nccl["packages"].values() if value}
+    others = sorted({*nccl["libraries"]} - {*loaded})
+    odd = [f"packages say {', '.join(sorted(packaged))}"] if packaged - {version} else []
+    odd += [f"also on disk: {', '.join(others)}"] if others else []
+    odd += [f"LD_PRELOAD={nccl['preload']}"] if "nccl" in nccl["preload"] else []
+    fix = "keep one libnccl, or name the one that is meant in stack.packages"
+    return ("warn" if odd else "pass"), "; ".join([found, *odd]), wanted, fix
+
+
+def check_nccl_conf(launch: Launch) -> Answer:
+    """Files that set NCCL's variables unseen. A launch by hand as root may read other ones."""
+    files = launch.need("nccl_conf")
+    wanted = "none: every variable of NCCL in server.env"
+    fix = "move the settings into server.env and remove the file"
+    shown = "; ".join(f"{path}: {_conf(conf)}" for path, conf in files.items())
+    own = {line for conf in files.values() for line in conf.get("lines", [])}
+    roots = _lines_of_root(launch)
+    if roots - own and not any("why" in conf for conf in files.values()):
+        found = f"{shown or 'none'}; but root reads {', '.join(sorted(roots - own))}"
+        return "fail", found, "the same for root and for the service's user", fix
+    return ("warn" if files else "pass"), shown or "none", wanted, fix
+
+
+def _conf(conf: Mapping[str, Any]) -> str:
+    return str(conf.get("why") or ", ".join(conf["lines"]) or "empty")
+
+
+def _lines_of_root(launch: Launch) -> set[str]:
+    settings = launch.case.reading("settings").value or {}
+    files = [lines for path, lines in settings.items() if path.endswith("nccl.conf")]
+    return {line for lines in files for line in lines if line and not line.startswith("#")}
+
+
+def check_nccl_graph(launch: Launch) -> Answer:
+    """A graph of NCCL is made for one number of cards: with another one the start fails."""
+    graph, gpus = launch.need("nccl_graph"), launch.case.stack.gpus
+    wanted = f"a readable graph of {gpus} GPUs"
+    if not graph["path"]:
+        return "skipped", "NCCL_GRAPH_FILE is not set", "", ""
+    if "why" in graph:
+        fix = "correct NCCL_GRAPH_FILE, or give the service's user the right to read it"
+        return "fail", f"{graph['path']}: {graph['why']}", wanted, fix
+    found = f"{graph['path']} ({graph['gpus']} GPUs, SHA-256 {graph['sha256'][:12]})"
+    fix = "write the graph again with NCCL_GRAPH_DUMP_FILE on all the cards that serve"
+    return ("pass" if graph["gpus"] == gpus else "fail"), found, wanted, fix
+
+
+def check_draft_fits(launch: Launch) -> Answer:
+    """The draft's sizes are the target's, and its positions reach the prompts to serve."""
+    paths = model_paths(launch.case.params)
+    if "draft" not in paths:
+        return "skipped", "no draft in these parameters", "", ""
+    target, draft = (_config(launch, paths[role]) for role in ("model", "draft"))
+    wanted = "a draft of the target's hidden size and vocabulary"
+    width = draft["target_hidden_size"] or draft["hidden_size"]
+    for name, ours, theirs in (
+        ("hidden size", width, target["hidden_size"]),
+        ("vocabulary", draft["vocab_size"], target["vocab_size"]),
+    ):
+        if None not in (ours, theirs) and ours != theirs:
+            found = f"{name}: draft {ours}, target {theirs}"
+            return "fail", found, wanted, "take the draft that was trained for this target"
+    reach, needed = draft["max_position_embeddings"], launch.case.stack.context_tokens
+    known = None not in (width, target["hidden_size"])
+    found = f"hidden size {width or 'unknown'}, {reach or 'unknown'} positions"
+    if needed and (reach or 0) < needed:
+        fix = "acceptance falls beyond them: measure at that context, or take another draft"
+        status: Status = "warn" if reach else "unknown"
+        return status, found, f"{needed} positions", fix
+    return ("pass" if known else "unknown"), found, wanted, "see the config.json of both"
+
+
+def _config(launch: Launch, path: str) -> Mapping[str, Any]:
+    model = launch.need("models").get(path)
+    if model is None or model["config"] is None:
+        raise Missing(f"{path} has no config.json that can be read")
+    config: Mapping[str, Any] = model["config"]
+    return config
+
+
+#: Looked at where GPUs are asked for.
+ACCELERATED_CHECKS: dict[str, Callable[[Launch], Answer]] = {
+    "torch": check_torch,
+    "kernels": check_kernels,
+    "nccl": check_nccl,
+    "nccl_conf": check_nccl_conf,
+    "nccl_graph": check_nccl_graph,
+}

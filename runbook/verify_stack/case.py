@@ -1,0 +1,92 @@
+"""What a check may look at, and how it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runbook.checks import Check, Status
+from runbook.launch.spec import LaunchSpec
+from runbook.params import Params, Stack
+from runbook.probe.ask import ServingFacts
+from runbook.verify_stack.facts import Reading, StackFacts
+from runbook.verify_stack.gpus import GpuList, gpus_from
+
+Answer = tuple[Status, str, str, str]  # status, found, wanted, fix
+
+
+class Missing(Exception):
+    """A fact is missing; the text says why."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The facts of a host, what is required of it, and the launches that will run there."""
+
+    facts: StackFacts
+    stack: Stack
+    specs: Mapping[str, LaunchSpec]
+
+    def reading(self, name: str) -> Reading:
+        """The reading of a fact, also of one that an older record does not have."""
+        return self.facts.host.get(name, Reading(reason="it was not asked", asked=False))
+
+    def value(self, name: str) -> Any:
+        """The value of a fact of the host. Raises ``Missing``."""
+        reading = self.reading(name)
+        if reading.value is None:
+            raise Missing(reading.reason)
+        return reading.value
+
+    def gpus(self) -> GpuList:
+        """The cards. Raises ``Missing``."""
+        return gpus_from(self.value("gpus"))
+
+    def variables(self) -> dict[str, dict[str, str]]:
+        """Of each configuration the variables it gets, and those set at the start of Python."""
+        found = {}
+        for name, spec in self.specs.items():
+            serving = self.facts.serving.get(name, ServingFacts({}, {}))
+            changed = serving.facts.get("environment") or {}
+            found[name] = {**spec.env, **changed.get("set", {}), **changed.get("changed", {})}
+        return found
+
+    def p2p_is_off(self) -> bool:
+        """Whether every configuration forbids NCCL to let cards talk to one another."""
+        switches = [env.get("NCCL_P2P_DISABLE", "") for env in self.variables().values()]
+        return bool(switches) and all(switch not in ("", "0") for switch in switches)
+
+
+@dataclass(frozen=True)
+class Case(Machine):
+    """A machine and the deployment that is wanted there."""
+
+    params: Params
+    distribution: str
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One configuration's launch, what its interpreter told, and the case it belongs to."""
+
+    name: str
+    spec: LaunchSpec
+    serving: ServingFacts
+    case: Case
+
+    def need(self, name: str) -> Any:
+        """A fact that the interpreter told. Raises ``Missing``."""
+        value = self.serving.facts.get(name)
+        if value is None:
+            raise Missing(self.serving.why_unknown(name))
+        return value
+
+
+def ask_machine(name: str, judge: Callable[[Machine], Answer], machine: Machine) -> Check:
+    """The check ``name`` as ``judge`` answers it; a missing fact makes it unknown."""
+    try:
+        status, found, wanted, fix = judge(machine)
+    except Missing as error:
+        return Check(name, "unknown", str(error))
+    return Check(name, status, found, wanted, "" if status == "pass" else fix)

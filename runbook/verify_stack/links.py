@@ -1,0 +1,149 @@
+"""How the cards reach one another: topology, P2P, and what of the machine stands between. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from runbook.probe.topology import fingerprint, pairs, topology_class
+from runbook.verify_stack.case import Answer, Machine, Missing
+
+#: BAR1 of a card whose memory is not mapped whole.
+SMALL_BAR_MIB = 256
+
+
+def check_topology(machine: Machine) -> Answer:
+    """Every pair told, of the class that the NCCL settings are for."""
+    matrix, stack = machine.value("topology"), machine.stack
+    wanted = f"{stack.gpus} GPUs, {stack.topology or 'without NVLink, none across NUMA nodes'}"
+    faults = list(matrix["faults"])
+    if len(matrix["gpus"]) != stack.gpus:
+        faults.insert(0, f"{len(matrix['gpus'])} GPUs")
+    if faults:
+        fix = "run nvidia-smi topo -m again; a card that is missing needs a reset or a reboot"
+        return "fail", "; ".join(faults), wanted, fix
+    kind = topology_class(matrix)
+    if kind is None:
+        raise Missing(f"links of no known kind: {_counted(matrix)}")
+    found = f"{kind} ({_counted(matrix)}), fingerprint {fingerprint(matrix)}"
+    if stack.topology:
+        fix = f"tune the NCCL settings on this machine, then set stack.topology: {kind}"
+        return ("pass" if kind == stack.topology else "fail"), found, wanted, fix
+    if kind == "nvlink":
+        fix = "this is not the PCIe-only machine the settings are for: see every NCCL variable"
+        return "warn", found, wanted, fix
+    if "system" in kind:
+        fix = f"when the NCCL settings were tuned on such a machine, set stack.topology: {kind}"
+        return "warn", found + _on_nodes(machine), wanted, fix
+    return "pass", found, wanted, ""
+
+
+def _on_nodes(machine: Machine) -> str:
+    lscpu = machine.reading("lscpu").value
+    if lscpu and lscpu["sockets"] and len(lscpu["nodes"]) > lscpu["sockets"]:
+        said = f"; {len(lscpu['nodes'])} NUMA nodes on {lscpu['sockets']} sockets"
+        return said + ": SYS does not mean the other socket"
+    return ""
+
+
+def _counted(matrix: Mapping[str, Any]) -> str:
+    kinds = Counter(pairs(dict(matrix)).values())
+    return ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "no pair"
+
+
+def check_p2p(machine: Machine) -> Answer:
+    """What the driver says of reads between cards. OK does not yet mean that they come through."""
+    matrix, off = machine.value("p2p"), machine.p2p_is_off()
+    names, wanted = matrix["gpus"], "OK for every pair"
+    bad = [
+        f"{names[one]} from {names[other]}: {cell}"
+        for one, row in enumerate(matrix["cells"])
+        for other, cell in enumerate(row)
+        if one != other and cell not in (None, "OK")
+    ]
+    asked = any(env.get("NCCL_P2P_LEVEL") for env in machine.variables().values())
+    if bad:
+        kinds = Counter(said.rpartition(" ")[2] for said in bad)
+        counted = ", ".join(f"{count} x {kind}" for kind, count in kinds.items())
+        found = f"{bad[0]} ({counted})" + (", and NCCL_P2P_DISABLE is set" if off else "")
+        fix = "see ACS, IOMMU and the driver's options; or set NCCL_P2P_DISABLE=1 and measure"
+        return ("fail" if asked and not off else "warn"), found, wanted, fix
+    if matrix["faults"]:
+        raise Missing("; ".join(matrix["faults"]))
+    found = f"OK for all {len(pairs(matrix))} pairs: allowed, not yet seen to work"
+    return "pass", found + (" (NCCL_P2P_DISABLE is set)" if off else ""), wanted, ""
+
+
+def check_acs(machine: Machine) -> Answer:
+    """Access control of the bridges above the cards sends their traffic over the root complex."""
+    above = [bridge for bridge in machine.value("acs") if _is_above(bridge, machine)]
+    wanted = "ReqRedir- CmpltRedir- on every bridge above a GPU"
+    if not above:
+        raise Missing("no bridge above a GPU tells of it")
+    on = [bridge["at"] or "a bridge that is not named" for bridge in above if bridge["redirects"]]
+    if not on:
+        return "pass", f"off on {len(above)} bridges", wanted, ""
+    fix = (
+        "switch ACS off in the BIOS, or with setpci after every boot: P2P hangs or is slow with it"
+    )
+    return ("warn" if machine.p2p_is_off() else "fail"), f"on: {', '.join(on)}", wanted, fix
+
+
+def _is_above(bridge: Mapping[str, Any], machine: Machine) -> bool:
+    """Whether a card lies below ``bridge``; taken to be so where that cannot be told."""
+    reading = machine.reading("gpus").value
+    places = [
+        gpu["bus_id"].split(":") for gpu in (reading or {"gpus": []})["gpus"] if gpu["bus_id"]
+    ]
+    if bridge["buses"] is None or not places:
+        return True
+    domain = int(bridge["at"].split(":")[0], 16) if bridge["at"].count(":") == 2 else 0
+    first, last = bridge["buses"]
+    return any(
+        int(place[0], 16) == domain and first <= int(place[1], 16) <= last
+        for place in places
+        if len(place) == 3
+    )
+
+
+def check_iommu(machine: Machine) -> Answer:
+    """Translation of addresses between cards costs their direct traffic."""
+    words = machine.value("cmdline")
+    said = [word for word in words if word.split("=")[0] in ("iommu", "amd_iommu", "intel_iommu")]
+    wanted = "iommu=pt or off on the kernel's command line"
+    values = {word.partition("=")[2] for word in said}
+    if values & {"off", "pt"}:
+        return "pass", " ".join(said), wanted, ""
+    settings = machine.reading("settings").value or {}
+    groups = settings.get("/sys/kernel/iommu_groups", [None])[-1]
+    told = {None: "groups not known", "0": "no groups"}.get(groups, f"{groups} groups")
+    strict = groups not in (None, "0") and not machine.p2p_is_off()
+    fix = "add iommu=pt to GRUB_CMDLINE_LINUX, update-grub, reboot; then measure both ways"
+    found = f"{' '.join(said) or 'not set'}; {told}"
+    return ("fail" if strict else "warn"), found, wanted, fix
+
+
+def check_bar1(machine: Machine) -> Answer:
+    """The window through which other devices reach a card's memory."""
+    sizes = machine.value("bar1")
+    memory = [gpu.memory_mib for gpu in machine.gpus().gpus]
+    if None in sizes or None in memory or len(sizes) != len(memory):
+        raise Missing(f"BAR1 of {len(sizes)} and memory of {len(memory)} cards, not all told")
+    wanted = "as large as the card's memory"
+    small = {at: size for at, size in enumerate(sizes) if size < memory[at]}
+    if not small:
+        return "pass", f"{min(sizes)} MiB", wanted, ""
+    found = "; ".join(f"GPU {at}: {size} MiB" for at, size in small.items())
+    closed = min(small.values()) <= SMALL_BAR_MIB and not machine.p2p_is_off()
+    fix = "switch on above-4G decoding and resizable BAR in the BIOS, NVreg_EnableResizableBar=1"
+    return ("fail" if closed else "warn"), found, wanted, fix
+
+
+LINK_CHECKS: dict[str, Callable[[Machine], Answer]] = {
+    "topology": check_topology,
+    "p2p": check_p2p,
+    "acs": check_acs,
+    "iommu": check_iommu,
+    "bar1": check_bar1,
+}
