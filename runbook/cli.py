@@ -120,6 +120,39 @@ def unit(params_file: Path, name: str | None, overrides: tuple[str, ...]) -> Non
 
 
 @verbs.command()
+@click.argument("params_file", metavar="[PARAMS]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--from", "captured", metavar="DIR", type=click.Path(path_type=Path), help="Captured files."
+)
+@click.option(
+    "--capture", metavar="DIR", type=click.Path(path_type=Path), help="Keep what was told there."
+)
+@click.option("--json", "as_json", is_flag=True, help="Nothing beside the JSON but the verdict.")
+@_OVERRIDES
+def facts(
+    params_file: Path | None,
+    captured: Path | None,
+    capture: Path | None,
+    as_json: bool,
+    overrides: tuple[str, ...],
+) -> None:
+    """Print facts and checks of the host of PARAMS, or of this machine, as JSON.
+
+    What did not pass is also told in words, beside the JSON. --from reads a folder that --capture
+    wrote on another host: a file a command, one that is absent leaves its fact unknown.
+    """
+    from runbook import fact_finding
+
+    parameters = _load(params_file, overrides) if params_file else None
+    report = fact_finding.find_facts(parameters, captured, capture)
+    click.echo(json.dumps(report.to_json(), indent=1))
+    if not as_json:
+        click.echo(fact_finding.as_text(report), err=True)
+    click.echo(report.verdict, err=True)
+    sys.exit(0 if report.verdict.ok else 1)
+
+
+@verbs.command()
 @click.argument("measurements", type=click.Path(path_type=Path))
 @click.argument("params_file", metavar="[PARAMS]", required=False, type=click.Path(path_type=Path))
 @click.option("--baseline", default="baseline", metavar="NAME", help="The reference in the file.")

@@ -45,12 +45,14 @@ class Questions:
 class ServingFacts:
     """The probe's answer; ``facts`` is empty and ``reason`` set when there was none.
 
-    A fact is ``None`` when it could not be read, with its cause in ``reasons``.
+    A fact is ``None`` when it could not be read, with its cause in ``reasons``; ``otherwise`` is
+    why it may be missing altogether.
     """
 
     facts: dict[str, Any]
     reasons: dict[str, str]
     reason: str = ""
+    otherwise: str = "the probe does not tell"
 
     def joined(self, more: ServingFacts) -> ServingFacts:
         """These facts and those of another probe of the same launch."""
@@ -59,13 +61,13 @@ class ServingFacts:
 
     def why_unknown(self, name: str) -> str:
         """Why the fact ``name`` is missing, in words."""
-        return self.reason or self.reasons.get(name) or "the probe does not tell"
+        return self.reason or self.reasons.get(name) or self.otherwise
 
 
 def ask_serving(
     host: Host, spec: LaunchSpec, questions: Questions, name: str = "serving"
 ) -> ServingFacts:
-    """Run the probe ``name`` as ``spec`` would be run on ``host``; it never raises for a finding."""
+    """Run a probe as ``spec`` would be run on ``host``; it never raises for what it finds."""
     argv = [*interpreter_words(spec.argv), "-", json.dumps(asdict(questions))]
     launch = {
         "argv": argv,

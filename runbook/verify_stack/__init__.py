@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from runbook.checks import Check, Verdict, verdict_of
 from runbook.engines import Engine
 from runbook.hosts.base import Host
 from runbook.launch.spec import LaunchSpec
-from runbook.params import Params
-from runbook.verify_stack.case import Case
+from runbook.params import Params, Stack
+from runbook.verify_stack import captured
+from runbook.verify_stack.case import Case, Machine
 from runbook.verify_stack.checks import CHECKS, at_levels, require_known_checks, run_checks
-from runbook.verify_stack.facts import StackFacts, gather
+from runbook.verify_stack.facts import (
+    StackFacts,
+    gather,
+    model_paths,
+    questions_for,
+    read_host,
+)
+from runbook.verify_stack.fingerprints import fingerprints
 from runbook.verify_stack.summary import summarize
 
 __all__ = [
@@ -22,18 +31,24 @@ __all__ = [
     "StackReport",
     "gather",
     "judge",
+    "judge_machine",
     "require_known_checks",
     "verify",
+    "verify_captured",
+    "verify_captured_machine",
+    "verify_machine",
 ]
 
 
 @dataclass(frozen=True)
 class StackReport:
-    """The answer of the stage: every fact, every check, the verdict."""
+    """The answer of the stage: every fact, every check, the verdict; fingerprints by what they are
+    of (``host``, ``topology``, ``model``, ``draft``), ``None`` where that is unknown."""
 
     facts: StackFacts
     checks: tuple[Check, ...]
     verdict: Verdict
+    fingerprints: Mapping[str, str | None]
 
     def to_json(self) -> dict[str, Any]:
         """``stack.json``: ``facts`` in short for people, ``readings`` whole for machines."""
@@ -41,6 +56,7 @@ class StackReport:
             "facts": summarize(self.facts),
             "checks": [asdict(check) for check in self.checks],
             "verdict": asdict(self.verdict),
+            "fingerprints": dict(self.fingerprints),
             "readings": self.facts.to_json(),
         }
 
@@ -51,19 +67,36 @@ class StackReport:
             StackFacts.from_json(value["readings"]),
             tuple(Check(**check) for check in value["checks"]),
             Verdict(**value["verdict"]),
+            value.get("fingerprints", {}),
         )
 
 
 def verify(
-    params: Params, host: Host, specs: Mapping[str, LaunchSpec], engine: Engine
+    params: Params,
+    host: Host,
+    specs: Mapping[str, LaunchSpec],
+    engine: Engine,
+    capture: Path | None = None,
 ) -> StackReport:
     """Ask ``host`` and the interpreter of every launch, and check the answers.
 
-    Nothing is changed. Raises ``BadInput`` for an unknown name in ``stack.checks``, before
-    anything is asked.
+    Nothing is changed there; ``capture`` is a folder of this machine that keeps what was told.
+    Raises ``BadInput`` for an unknown name in ``stack.checks``, before anything is asked.
     """
     require_known_checks(params, engine.stack_checks)
-    facts = gather(params, host, specs, engine)
+    facts = gather(params, host, specs, engine, capture)
+    if capture is not None:
+        captured.write_serving(capture, facts)
+    return judge(params, facts, specs, engine, engine.check_stack(params, facts.versions()))
+
+
+def verify_captured(
+    params: Params, folder: Path, specs: Mapping[str, LaunchSpec], engine: Engine
+) -> StackReport:
+    """As ``verify``, on the facts that were captured in ``folder``. Raises ``BadInput``."""
+    require_known_checks(params, engine.stack_checks)
+    packages = questions_for(params, engine).packages
+    facts = captured.read_folder(folder, list(specs), packages)
     return judge(params, facts, specs, engine, engine.check_stack(params, facts.versions()))
 
 
@@ -77,7 +110,38 @@ def judge(
     """The report on facts that were gathered, and on what the engine said of them. Pure."""
     case = Case(facts, params.stack, specs, params, engine.distribution)
     checks = (*run_checks(case), *at_levels(of_engine, params))
+    return _report(case, checks, model_paths(params))
+
+
+def verify_machine(host: Host, capture: Path | None = None) -> StackReport:
+    """What is wrong with the cards of ``host`` and what surrounds them, whoever will use them."""
+    return judge_machine(StackFacts(read_host(host, None, capture), {}))
+
+
+def verify_captured_machine(folder: Path) -> StackReport:
+    """As ``verify_machine``, on the facts that were captured in ``folder``. Raises ``BadInput``."""
+    return judge_machine(captured.read_folder(folder, (), ()))
+
+
+def judge_machine(facts: StackFacts) -> StackReport:
+    """The report on a machine of which nothing is required but what it has. Pure."""
+    machine = Machine(facts, Stack(gpus=_cards_of(facts)), {})
+    return _report(machine, tuple(run_checks(machine)), {})
+
+
+def _cards_of(facts: StackFacts) -> int:
+    """How many cards the machine should have by what it tells; one where it tells nothing."""
+    gpus, matrix = facts.host["gpus"], facts.host["topology"].value
+    if gpus.absent:
+        return 0
+    if gpus.value is None:
+        return len(matrix["gpus"]) if matrix else 1
+    return len(gpus.value["gpus"]) + len(gpus.value["faults"]) or 1
+
+
+def _report(machine: Machine, checks: tuple[Check, ...], paths: Mapping[str, str]) -> StackReport:
     verdict = verdict_of(checks, "stack")
-    if params.stack.gpus == 0:
-        verdict = Verdict(verdict.ok, f"{verdict.text}; not verified for GPUs: none are asked for")
-    return StackReport(facts, checks, verdict)
+    if machine.stack.gpus == 0:
+        why = "none are asked for" if isinstance(machine, Case) else "there are none"
+        verdict = Verdict(verdict.ok, f"{verdict.text}; not verified for GPUs: {why}")
+    return StackReport(machine.facts, checks, verdict, fingerprints(machine.facts, paths))

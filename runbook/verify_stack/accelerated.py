@@ -1,4 +1,4 @@
-"""Checks on the software between a launch and its cards: torch, kernels, NCCL and its files. Pure."""
+"""Checks on what is between a launch and its cards: torch, kernels, NCCL and its files. Pure."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _runs_on(sm: str, arch_list: list[str]) -> bool:
 def check_kernels(launch: Launch) -> Answer:
     """The packages that hold kernels are of one release each."""
     given = launch.need("packages")
-    packages = {canonicalize_name(name): version for name, version in given.items()}
+    packages = {str(canonicalize_name(name)): version for name, version in given.items()}
     wanted = "the parts of FlashInfer of one version, one package of SGLang's kernels"
     parts = {name: v for name, v in packages.items() if name.startswith("flashinfer") and v}
     found = ", ".join(f"{name} {version}" for name, version in packages.items() if version)
@@ -69,7 +69,7 @@ def check_kernels(launch: Launch) -> Answer:
             "fail",
             found,
             wanted,
-            "install flashinfer-python, -cubin and -jit-cache of one version",
+            "install all parts of FlashInfer of one version",
         )
     if packages.get("sgl-kernel") and packages.get("sglang-kernel"):
         return "warn", found, wanted, "remove sgl-kernel: newer releases call it sglang-kernel"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from runbook.checks import Check
 from runbook.errors import BadInput
@@ -21,10 +22,13 @@ from runbook.verify_stack.machine import MACHINE_CHECKS
 
 def run_checks(machine: Machine) -> list[Check]:
     """Every check at its level: of a deployment all, of a machine alone those on its cards."""
-    checks = {**(DEPLOYMENT_CHECKS if isinstance(machine, Case) else {}), **CARD_CHECKS}
+    checks = {name: partial(check, machine) for name, check in CARD_CHECKS.items()}
+    if isinstance(machine, Case):
+        of_launches = DEPLOYMENT_CHECKS.items()
+        checks = {name: partial(check, machine) for name, check in of_launches} | checks
     levels = machine.stack.checks
     return [
-        at_level(check(machine), levels.get(name)) if levels.get(name) != "off" else _off(name)
+        at_level(check(), levels.get(name)) if levels.get(name) != "off" else _off(name)
         for name, check in checks.items()
     ]
 

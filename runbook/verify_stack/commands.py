@@ -64,7 +64,8 @@ class Fact:
 
 def parse_gpu_list(text: str) -> dict[str, Any]:
     """``GpuList`` as plain data. No card and no fault is a list too: of none."""
-    return asdict(gpus.parse_gpus(text))
+    found = gpus.parse_gpus(text)
+    return {"gpus": [asdict(gpu) for gpu in found.gpus], "faults": list(found.faults)}
 
 
 def parse_gpu_states(text: str) -> list[dict[str, str | None]]:

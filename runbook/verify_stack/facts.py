@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from runbook import atomic
 from runbook.engines import Engine
 from runbook.errors import HostFailed
 from runbook.hosts import box_needs
@@ -86,25 +88,42 @@ def reading_of(fact: Fact, done: Done) -> Reading:
         return Reading(reason=f"{fact.file.rpartition('.')[0]}{ended}: {error}")
 
 
-def read_fact(host: Host, fact: Fact) -> Reading:
+def read_fact(host: Host, fact: Fact, capture: Path | None = None) -> Reading:
     """Ask ``host`` for one fact; a command that does not end leaves it unknown."""
     try:
-        return reading_of(fact, host.run(*fact.argv, check=False))
+        done = host.run(*fact.argv, check=False)
     except HostFailed as error:
         return Reading(reason=error.found)
+    if capture is not None:
+        gone = f"{fact.program}: command not found\n"
+        text = gone if done.code == NOT_FOUND else done.out or done.err
+        atomic.write(capture / fact.file, text, 0o644)
+    return reading_of(fact, done)
 
 
-def read_host(host: Host, path: str | None = None) -> dict[str, Reading]:
-    """What ``host`` tells of itself; ``path``: where the server will look for its compiler."""
-    return {fact.name: read_fact(host, fact) for fact in host_facts(path)}
+def read_host(
+    host: Host, path: str | None = None, capture: Path | None = None
+) -> dict[str, Reading]:
+    """What ``host`` tells of itself; ``path``: where the server will look for its compiler.
+
+    ``capture``: a folder that keeps what each command printed.
+    """
+    return {fact.name: read_fact(host, fact, capture) for fact in host_facts(path)}
 
 
 def gather(
-    params: Params, host: Host, specs: Mapping[str, LaunchSpec], engine: Engine
+    params: Params,
+    host: Host,
+    specs: Mapping[str, LaunchSpec],
+    engine: Engine,
+    capture: Path | None = None,
 ) -> StackFacts:
-    """All facts of ``host``, and of each launch as it would be run there."""
+    """All facts of ``host``, and of each launch as it would be run there.
+
+    ``capture``: a folder that keeps what each command printed.
+    """
     paths = {spec.env.get("PATH") for spec in specs.values()}
-    readings = read_host(host, next(iter(paths), None))
+    readings = read_host(host, next(iter(paths), None), capture)
     readings["systemd"] = _read_systemd(params, host)
     readings["port"] = Reading(
         {"port": params.server.port, "holder": port_holder(params.server.port)}

@@ -1,4 +1,4 @@
-"""Checks on what ``nvidia-smi`` tells of each GPU: each says which card, never "one of them". Pure."""
+"""Checks on each GPU as ``nvidia-smi`` tells of it: they say which, never "one of them". Pure."""
 
 from __future__ import annotations
 

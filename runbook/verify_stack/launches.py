@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from runbook.checks import Check, Status
-from runbook.launch.spec import MANAGER_SETS, LaunchSpec
+from runbook.launch.spec import MANAGER_SETS
 from runbook.probe.ask import ServingFacts
 from runbook.verify_stack.accelerated import ACCELERATED_CHECKS, check_draft_fits
 from runbook.verify_stack.case import Answer, Case, Launch, Missing

@@ -1,4 +1,4 @@
-"""The machine around the cards: driver, compiler, processors, kernel, who else works there. Pure."""
+"""The machine around the cards: driver, compiler, processors, kernel, other processes. Pure."""
 
 from __future__ import annotations
 
@@ -183,8 +183,13 @@ def check_kernel_log(machine: Machine) -> Answer:
 def check_ecc_errors(machine: Machine) -> Answer:
     """Memory errors that could not be corrected, since the driver was loaded."""
     key = "ecc.errors.uncorrected.volatile.total"
+    counts = {f"GPU {state['index']}": state[key] for state in machine.value("gpu_states")}
+    bad = [f"{gpu}: {count}" for gpu, count in counts.items() if count not in (None, "0")]
+    silent = [gpu for gpu, count in counts.items() if count is None]
+    if silent and not bad:
+        raise Missing(f"{', '.join(silent)}: the driver does not tell")
     fix = "nvidia-smi -q -d ECC,ROW_REMAPPER; reset or replace the card"
-    return _states(machine, key, lambda value: value == "0", "0 on every card", fix)
+    return ("fail" if bad else "pass"), "; ".join(bad) or "none", "none on every card", fix
 
 
 def check_clocks(machine: Machine) -> Answer:
@@ -227,25 +232,6 @@ def check_idle(machine: Machine) -> Answer:
     ]
     fix = "a card that hangs after a failed start: nvidia-smi --gpu-reset -i N, else reboot"
     return ("fail" if busy else "pass"), "; ".join(busy) or "idle", wanted, fix
-
-
-def _states(
-    machine: Machine, key: str, good: Callable[[str], bool], wanted: str, fix: str
-) -> Answer:
-    """One field of every card: those that are bad are named, one that does not tell is unknown."""
-    values = {f"GPU {state['index']}": state[key] for state in machine.value("gpu_states")}
-    bad = [f"{gpu}: {value}" for gpu, value in values.items() if value and not good(value)]
-    silent = [gpu for gpu, value in values.items() if value is None]
-    if bad:
-        return "fail", "; ".join(bad), wanted, fix
-    if silent:
-        raise Missing(f"{', '.join(silent)}: the driver does not tell")
-    return (
-        "pass",
-        ", ".join(f"{n} x {value}" for value, n in Counter(values.values()).items()),
-        "",
-        "",
-    )
 
 
 def _lines(machine: Machine, path: str) -> list[str]:

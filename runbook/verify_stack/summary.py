@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from runbook.probe.ask import ServingFacts
+from runbook.probe.topology import pairs, topology_class
 from runbook.verify_stack.facts import Reading, StackFacts
 from runbook.verify_stack.gpus import gpus_from
 
@@ -20,6 +21,10 @@ def summarize(facts: StackFacts) -> dict[str, str | None]:
     }
     shown["GPUs"] = _gpus(facts.host["gpus"])
     version = facts.host["systemd_version"]
+    matrix = facts.host.get("topology")
+    if matrix and matrix.value:
+        kind = topology_class(matrix.value) or "unknown"
+        shown["topology"] = f"{kind}, {len(pairs(matrix.value))} pairs of GPUs"
     shown["systemd"] = version.reason if version.value is None else str(version.value)
     return shown
 

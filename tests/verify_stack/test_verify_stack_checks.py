@@ -13,8 +13,10 @@ from runbook.errors import BadInput
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Params, Stack
 from runbook.probe.ask import ServingFacts
+from runbook.verify_stack.accelerated import ACCELERATED_CHECKS
+from runbook.verify_stack.checks import CARD_CHECKS
 from runbook.verify_stack.facts import Reading, StackFacts
-from runbook.verify_stack.gpus import GPU_CHECKS
+from runbook.verify_stack.gpu_checks import GPU_CHECKS
 
 GIB = 2**30
 MODEL = "/models/target.gguf"
@@ -63,7 +65,9 @@ FACTS = {
             "readable": True,
         }
     },
+    "models": {MODEL: {"config": None, "shards": 0, "index_sha256": [], "faults": []}},
 }
+FOLDER = {"kind": "folder", "listing_sha256": "cd" * 32}
 HOST = {
     "gpus": Reading(reason="no NVIDIA driver on this host", absent=True),
     "systemd_version": Reading(255),
@@ -110,11 +114,11 @@ def test_a_right_stack_is_positive_and_gpus_are_skipped_and_said():
     assert found.verdict.ok
     assert "not verified for GPUs" in found.verdict.text
     by_status = {one.name: one.status for one in found.checks}
-    assert list(by_status) == list(verify_stack.CHECKS)
-    assert {by_status[name] for name in GPU_CHECKS} == {"skipped"}
+    assert tuple(by_status) == verify_stack.CHECKS
     assert {name for name, status in by_status.items() if status == "skipped"} == {
-        *GPU_CHECKS,
-        *("packages", "draft", "tools"),
+        *CARD_CHECKS,
+        *ACCELERATED_CHECKS,
+        *("packages", "draft", "draft_fits", "tools"),
     }
     assert set(by_status.values()) == {"pass", "skipped"}
     assert next(c for c in found.checks if c.name == "gpus").found == HOST["gpus"].reason
@@ -146,7 +150,7 @@ WRONG = [
         "limits",
         {"limits": {**FACTS["limits"], "nofile": {"soft": 1024, "hard": 1024}}},
         {},
-        "warn",
+        "fail",
         "nofile 1024, memlock infinity",
     ),
     (
@@ -175,9 +179,9 @@ def test_one_thing_changed_gives_its_status(name, serving, stack, status, said):
         ({"readable": False, "why": "Permission denied"}, {}, "fail", "Permission denied"),
         ({"sha256": None}, {}, "pass", "not taken"),
         ({"sha256": None}, {"model_sha256": "ab" * 32}, "unknown", "not taken"),
-        ({"kind": "folder", "files": 64}, {}, "pass", "64 files"),
-        ({"kind": "folder", "files": 0}, {}, "fail", "0 files"),
-        ({"kind": "folder", "files": 64}, {"model_sha256": "ab" * 32}, "unknown", "64 files"),
+        ({**FOLDER, "files": 64}, {}, "pass", "64 files"),
+        ({**FOLDER, "files": 0}, {}, "fail", "0 files"),
+        ({**FOLDER, "files": 64}, {"model_sha256": "ab" * 32}, "unknown", "64 files"),
     ],
 )
 def test_model_files(file, stack, status, said):
@@ -346,7 +350,7 @@ def test_levels_raise_lower_and_switch_off():
 
 def test_an_unknown_check_is_bad_input_with_the_nearest_name():
     with pytest.raises(BadInput, match=r"did you mean sitecustomize\?") as caught:
-        report(facts(), parameters(checks={"site_customize": "off"}))
+        verify_stack.require_known_checks(parameters(checks={"site_customize": "off"}), ())
     assert caught.value.exit_code == 2
 
 

@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 
 from runbook.hosts.base import Done
 from runbook.params import Stack
-from runbook.verify_stack.facts import parse_gpu_answer, parse_systemd_version
-from runbook.verify_stack.gpus import COMMAND, GPU_CHECKS, gpus_from, in_range, parse_gpus
+from runbook.verify_stack.commands import host_facts
+from runbook.verify_stack.facts import Reading, reading_of
+from runbook.verify_stack.gpu_checks import GPU_CHECKS, in_range
+from runbook.verify_stack.gpus import gpus_from, parse_gpus
 
 CASES = Path(__file__).parents[1] / "cases" / "verify_stack"
 EIGHT = Stack(
@@ -115,18 +117,26 @@ def test_cut_anywhere_never_counts_more_cards_than_are_whole(lines, data):
     assert len(found.gpus) <= len(whole.gpus)
 
 
+def read_as(name: str, code: int, out: str, err: str = "") -> Reading:
+    fact = next(one for one in host_facts() if one.name == name)
+    return reading_of(fact, Done(fact.argv, code, out, err))
+
+
 def test_absent_driver_is_absent_and_a_broken_one_is_unknown():
-    absent = parse_gpu_answer(Done(COMMAND, 127, "", "nvidia-smi: No such file or directory"))
+    absent = read_as("gpus", 127, "", "nvidia-smi: No such file or directory")
     assert absent.absent and absent.value is None and "no NVIDIA driver" in absent.reason
     text = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n"
-    broken = parse_gpu_answer(Done(COMMAND, 9, text, ""))
+    broken = read_as("gpus", 9, text)
     assert not broken.absent
     found = gpus_from(broken.value)
     assert found.gpus == () and GPU_CHECKS["gpus"](found, EIGHT).status == "fail"
-    silent = parse_gpu_answer(Done(COMMAND, 255, "", "boom"))
-    assert silent.value is None and "255: boom" in silent.reason
-    none = parse_gpu_answer(Done(COMMAND, 6, "No devices were found\n", ""))
-    assert none.value is None and not none.absent
+    silent = read_as("gpus", 255, "", "boom")
+    assert silent.value == {"gpus": [], "faults": ["boom"]}
+    none = read_as("gpus", 6, "No devices were found\n")
+    assert none.value == {"gpus": [], "faults": []}
+    assert GPU_CHECKS["gpus"](gpus_from(none.value), EIGHT).status == "fail"
+    shell = read_as("gpus", 0, "bash: line 1: nvidia-smi: command not found\r\n")
+    assert shell == absent
 
 
 @pytest.mark.parametrize(
@@ -135,12 +145,12 @@ def test_absent_driver_is_absent_and_a_broken_one_is_unknown():
         (0, "systemd 252 (252.38-1~deb12u1)\n+PAM +AUDIT", 252),
         (0, "systemd 255 (255.4-1ubuntu8.4)\n", 255),
         (0, "", None),
-        (1, "systemd 252", None),
+        (1, "System has not been booted with systemd as init system", None),
         (127, "", None),
     ],
 )
 def test_systemd_version(code, out, value):
-    reading = parse_systemd_version(Done(("systemctl",), code, out, ""))
+    reading = read_as("systemd_version", code, out)
     assert reading.value == value
     assert (value is None) == bool(reading.reason)
 
