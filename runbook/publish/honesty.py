@@ -65,7 +65,7 @@ def assumptions(run_path: Path) -> Markdown:
             },
             {
                 "assumption": "the NCCL tuning fits the PCIe topology",
-                **_judged(checks, ("nccl", "topo", "p2p", "acs")),
+                **_judged(checks, ("nccl", "topology", "p2p", "acs"), ("topology", "p2p")),
             },
             {
                 "assumption": "the model files are where they were, and what they were",
@@ -87,17 +87,23 @@ def _traffic(found: Artefacts) -> dict[str, str]:
     }
 
 
-def _judged(items: Iterable[Mapping[str, Any]], words: Sequence[str]) -> dict[str, str]:
-    """Tested when an item whose name holds one of ``words`` came to an answer."""
+def _judged(
+    items: Iterable[Mapping[str, Any]], words: Sequence[str], decisive: Sequence[str] = ()
+) -> dict[str, str]:
+    """Tested when an item whose name holds one of ``words`` came to an answer.
+
+    ``decisive``: without an answer of each of these nothing was tested, whatever the others say.
+    """
     about = [item for item in items if any(word in str(item["name"]).lower() for word in words)]
     answered = [item for item in about if item["status"] not in _OPEN]
+    tested = bool(answered) and {*decisive} <= {str(item["name"]) for item in answered}
     refuted = any(item["status"] in ("fail", "refuted") for item in answered)
     evidence = "; ".join(
         f"{item['name']}: {item['status']} ({item.get('evidence') or item.get('found') or '-'})"
         for item in answered or about
     )
     return {
-        "tested": "refuted" if refuted else "tested" if answered else "not tested",
+        "tested": "refuted" if refuted else "tested" if tested else "not tested",
         "evidence": evidence or "nothing in this run looked at it",
     }
 

@@ -151,3 +151,21 @@ def test_a_damaged_artefact_is_named(run):
     run.write("stack.json", "{")
     with pytest.raises(BadInput, match=r"stack\.json cannot be read"):
         sections.stack_table(run.path)
+
+
+@pytest.mark.parametrize(
+    ("checks", "tested"),
+    [
+        ({"topology": "skipped", "p2p": "skipped", "nccl_conf": "skipped"}, "not tested"),
+        ({"topology": "unknown", "p2p": "unknown", "nccl_conf": "pass"}, "not tested"),
+        ({"topology": "pass", "p2p": "unknown"}, "not tested"),
+        ({"topology": "warn", "p2p": "pass", "nccl": "unknown"}, "tested"),
+        ({"topology": "pass", "p2p": "pass", "acs": "fail"}, "refuted"),
+    ],
+)
+def test_nccl_is_tested_only_by_an_answer_on_the_links(run, checks, tested):
+    told = [{"name": name, "status": status, "found": ""} for name, status in checks.items()]
+    run.write_json("stack.json", {"checks": told})
+    lines = str(sections.assumptions(run.path)).splitlines()
+    line = next(line for line in lines if "NCCL" in line)
+    assert line.split("|")[2].strip() == tested
