@@ -1,4 +1,4 @@
-"""The matrix of nvidia-smi topo: parsed from any text, one fingerprint however cards are numbered."""
+"""The matrix of nvidia-smi topo: parsed from any text, one print however cards are numbered."""
 
 import random
 

@@ -1,0 +1,239 @@
+"""The production deployment on facts of a right host, and what is changed in them."""
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runbook import params, verify_stack
+from runbook.engines import engine_for
+from runbook.params import Stack
+from runbook.probe.ask import ServingFacts
+from runbook.verify_stack.captured import read_folder
+from runbook.verify_stack.facts import StackFacts
+
+CLONE = Path(__file__).parents[2]
+HOSTS = CLONE / "tests" / "cases" / "hosts"
+WANTED = params.load(CLONE / "params" / "kimi-k2.5-8x-rtx-pro-6000.yaml")
+ENGINE = engine_for(WANTED.server)
+SPECS = {one.name: ENGINE.launch_spec(WANTED, one) for one in WANTED.configurations}
+LIBNCCL = "/opt/sglang/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2"
+JIT_CACHE = "flashinfer-jit-cache"
+CONFIG = {
+    "architectures": ["KimiK25ForConditionalGeneration"],
+    "model_type": "kimi_k25",
+    "hidden_size": 7168,
+    "target_hidden_size": None,
+    "vocab_size": 163840,
+    "draft_vocab_size": None,
+    "max_position_embeddings": 262144,
+    "quantized": True,
+}
+TARGET, DRAFT = WANTED.server.model, WANTED.server.draft
+MODEL = {"config": CONFIG, "shards": 64, "index_sha256": ["ab" * 32], "faults": []}
+FOLDER = {"kind": "folder", "files": 70, "size_bytes": 1 << 39, "listing_sha256": "cd" * 32}
+FACTS = {
+    "torch": {
+        "version": "2.9.1+cu130",
+        "cuda": "13.0",
+        "arch_list": ["sm_90", "sm_120"],
+        "nccl": "2.28.9",
+        "nccl_loaded": [LIBNCCL],
+    },
+    "nccl": {"packages": {"nvidia-nccl-cu13": "2.28.9"}, "libraries": [LIBNCCL], "preload": ""},
+    "nccl_conf": {},
+    "nccl_graph": {"path": ""},
+    "models": {
+        TARGET: MODEL,
+        DRAFT: {**MODEL, "config": {**CONFIG, "max_position_embeddings": 4096}, "shards": 1},
+    },
+    "files": {TARGET: FOLDER, DRAFT: FOLDER},
+    "packages": {"sglang": "0.5.10", "flashinfer-python": "0.6.2", "flashinfer-cubin": "0.6.2"},
+}
+
+
+def facts(host: str = "eight-cards", **serving) -> StackFacts:
+    told = ServingFacts(copy.deepcopy({**FACTS, **serving}), {}, otherwise="not told")
+    return StackFacts(read_folder(HOSTS / host, (), ()).host, dict.fromkeys(SPECS, told))
+
+
+def check(name, found=None, specs=SPECS, **stack):
+    wanted = WANTED.model_copy(update={"stack": WANTED.stack.model_copy(update=stack)})
+    report = verify_stack.judge(wanted, found or facts(), specs, ENGINE)
+    return next(one for one in report.checks if one.name == name)
+
+
+def with_env(**env):
+    return {name: replace(spec, env={**spec.env, **env}) for name, spec in SPECS.items()}
+
+
+def changed(name, **values):
+    return {name: {**FACTS[name], **values}}
+
+
+@pytest.mark.parametrize(
+    ("name", "serving", "status", "said"),
+    [
+        ("torch", {}, "pass", "sm_120"),
+        ("torch", changed("torch", arch_list=["sm_90", "sm_100"]), "fail", "sm_100"),
+        ("torch", changed("torch", arch_list=["sm_120a"]), "pass", "sm_120a"),
+        ("torch", changed("torch", cuda="12.8"), "warn", "CUDA 12.8"),
+        ("torch", changed("torch", cuda=None), "fail", "CUDA none"),
+        ("torch", {"torch": None}, "unknown", "not told"),
+        ("nvcc", changed("torch", cuda="13.3"), "warn", "torch is built for 13.3"),
+        ("nccl", {}, "pass", f"2.28.9 from {LIBNCCL}"),
+        ("nccl", changed("torch", nccl="2.30.4"), "fail", "2.30.4"),
+        ("nccl", changed("nccl", libraries=[LIBNCCL, "/usr/lib64/libnccl.so.2"]), "warn", "lib64"),
+        ("nccl", changed("nccl", preload="/x/libnccl.so"), "warn", "LD_PRELOAD=/x/libnccl.so"),
+        ("nccl", changed("nccl", packages={"nvidia-nccl-cu12": "2.27.5"}), "warn", "2.27.5"),
+        ("kernels", {}, "pass", "flashinfer-python 0.6.2"),
+        (
+            "kernels",
+            changed("packages", **{"flashinfer-jit-cache": "0.6.1+cu130"}),
+            "fail",
+            "0.6.1",
+        ),
+        (
+            "kernels",
+            changed("packages", **{"flashinfer-jit-cache": "0.6.2+cu130"}),
+            "pass",
+            "cu130",
+        ),
+        (
+            "kernels",
+            changed("packages", **{"sgl-kernel": "0.3.21", "sglang-kernel": "0.4.1"}),
+            "warn",
+            "sgl-kernel 0.3.21",
+        ),
+        ("nccl_conf", {}, "pass", "none"),
+        (
+            "nccl_conf",
+            {"nccl_conf": {"/etc/nccl.conf": {"lines": ["NCCL_PROTO=LL"]}}},
+            "warn",
+            "LL",
+        ),
+        ("nccl_graph", {}, "skipped", "not set"),
+        ("nccl_graph", {"nccl_graph": {"path": "/g", "why": "gone"}}, "fail", "/g: gone"),
+        ("nccl_graph", {"nccl_graph": {"path": "/g", "sha256": "ab", "gpus": 4}}, "fail", "4 GPUs"),
+        ("nccl_graph", {"nccl_graph": {"path": "/g", "sha256": "ab", "gpus": 8}}, "pass", "8 GPUs"),
+        ("model", {}, "pass", "64 shards"),
+        (
+            "model",
+            {"models": {TARGET: {**MODEL, "faults": ["x.safetensors is missing"]}, DRAFT: MODEL}},
+            "fail",
+            "x.safetensors is missing",
+        ),
+        ("draft_fits", {}, "pass", "hidden size 7168, 4096 positions"),
+    ],
+)
+def test_one_fact_changed_gives_its_status(name, serving, status, said):
+    found = check(name, facts(**serving))
+    assert (found.status, said in found.found) == (status, True), found
+    assert bool(found.fix) == (status in ("fail", "warn"))
+
+
+@pytest.mark.parametrize(
+    ("config", "stack", "status", "said"),
+    [
+        ({"hidden_size": 4096}, {}, "fail", "draft 4096, target 7168"),
+        ({"hidden_size": 4096, "target_hidden_size": 7168}, {}, "pass", "7168"),
+        ({"vocab_size": 32000}, {}, "fail", "vocabulary: draft 32000"),
+        ({"hidden_size": None}, {}, "unknown", "unknown"),
+        ({"max_position_embeddings": 4096}, {"context_tokens": 65536}, "warn", "4096 positions"),
+        ({"max_position_embeddings": None}, {"context_tokens": 65536}, "unknown", "unknown"),
+    ],
+)
+def test_a_draft_fits_its_target(config, stack, status, said):
+    models = {TARGET: MODEL, DRAFT: {**MODEL, "config": {**CONFIG, **config}}}
+    found = check("draft_fits", facts(models=models), **stack)
+    assert (found.status, said in found.found) == (status, True), found
+
+
+@pytest.mark.parametrize(
+    ("name", "host", "on", "off"),
+    [
+        ("acs", "acs-on", "fail", "warn"),
+        ("iommu", "strict-iommu", "fail", "warn"),
+        ("p2p", "no-peer-access", "fail", "warn"),
+        ("bar1", "small-bar", "fail", "warn"),
+    ],
+)
+def test_what_stands_between_cards_only_warns_without_p2p(name, host, on, off):
+    assert check(name, facts(host)).status == on
+    assert check(name, facts(host), with_env(NCCL_P2P_DISABLE="0")).status == on
+    assert check(name, facts(host), with_env(NCCL_P2P_DISABLE="1")).status == off
+
+
+def test_p2p_that_only_one_configuration_forbids_is_on():
+    one = {**SPECS, "baseline": with_env(NCCL_P2P_DISABLE="1")["baseline"]}
+    assert check("acs", facts("acs-on"), one).status == "fail"
+
+
+def test_variables_that_sitecustomize_sets_count():
+    environment = {"set": {"NCCL_P2P_DISABLE": "1"}, "changed": {}, "removed": []}
+    assert check("acs", facts("acs-on", environment=environment)).status == "warn"
+
+
+def test_root_that_reads_other_settings_than_the_service_fails():
+    found = facts()
+    settings = found.host["settings"].value
+    settings["/root/.nccl.conf"] = ["# by hand", "NCCL_PROTO=LL"]
+    said = check("nccl_conf", found)
+    assert said.status == "fail" and "root reads NCCL_PROTO=LL" in said.found
+
+
+@pytest.mark.parametrize(
+    ("wanted", "host", "status"),
+    [
+        ("system", "eight-cards", "pass"),
+        ("node", "eight-cards", "fail"),
+        ("all-system", "nps4", "pass"),
+        ("nvlink", "nvlink", "pass"),
+        ("system", "nvlink", "fail"),
+    ],
+)
+def test_the_class_of_topology_that_is_asked_for(wanted, host, status):
+    assert check("topology", facts(host), topology=wanted).status == status
+
+
+def test_nodes_that_cut_a_socket_are_said():
+    assert "8 NUMA nodes on 2 sockets" in check("topology", facts("nps4")).found
+
+
+def test_affinity_that_is_not_that_of_the_node_warns():
+    found = facts()
+    found.host["lscpu"].value["nodes"]["node1"] = "64-127,192-238"
+    said = check("numa", found)
+    assert said.status == "warn" and "GPU4: 64-127,192-255, but node 1 has 64-127" in said.found
+
+
+def test_an_old_driver_for_the_cuda_of_torch_fails():
+    assert check("torch", facts("old-compiler"), driver_version="").status == "fail"
+
+
+def test_memory_below_what_is_wanted_only_warns():
+    memory = {"total_bytes": 1 << 40, "available_bytes": 100 << 30}
+    assert check("memory", facts(memory=memory)).status == "warn"
+    assert check("memory", facts(memory=memory), min_memory_gib=200.0).status == "fail"
+
+
+def test_fingerprints_know_the_cards_the_links_and_the_models():
+    def of(found):
+        return dict(verify_stack.judge(WANTED, found, SPECS, ENGINE).fingerprints)
+
+    right = of(facts())
+    assert None not in right.values() and set(right) == {"host", "topology", "model", "draft"}
+    assert right == of(facts("carriage-returns"))
+    renumbered = facts()
+    renumbered.host["gpus"].value["gpus"].reverse()
+    assert right == of(renumbered)
+    assert of(facts("nps4"))["topology"] != right["topology"]
+    assert of(facts("update-not-loaded"))["host"] != right["host"]
+    other = facts(files={TARGET: {**FOLDER, "listing_sha256": "ef" * 32}, DRAFT: FOLDER})
+    assert of(other) == {**right, "model": of(other)["model"]} != right
+    assert of(facts("only-the-cards")) == {**right, "host": None, "topology": None}
+
+
+def test_thresholds_are_described():
+    assert all(field.description or name == "checks" for name, field in Stack.model_fields.items())
