@@ -8,9 +8,14 @@ RunbookError                    exit 70: a fault of ours, when nothing more prec
 ├── Negative                    exit 1: the work was done and the answer is no
 │   ├── ServerFailed            a server did not start, or died
 │   ├── NotChosen               no clear choice, or not the expected one
-│   └── NotProved               a check or a proof failed
+│   ├── NotProved               a check or a proof failed
+│   └── Blocked                 what the host holds is in the way; it was left alone
 ├── HostFailed                  exit 1: a command on the host failed that had to succeed
 └── Interrupted                 exit 130 or 143: Ctrl-C or SIGTERM
+
+2 or 1: what is wrong with the input, or missing, is found before anything is started, and is 2. It
+is 1 what a verb that changes a host finds in its way there, alone or at the end of a run, and what
+ends a benchmark once a server was started.
 """
 
 from __future__ import annotations
@@ -87,6 +92,11 @@ class NotChosen(Negative):
 
 class NotProved(Negative):
     """A check or a proof failed."""
+
+
+class Blocked(Negative):
+    """What the host holds is in the way (a unit of somebody else or edited by hand, a change since
+    the plan, a port taken meanwhile); it was left alone."""
 
 
 class HostFailed(RunbookError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runbook.benchmark.book import Book, Launch
@@ -11,7 +11,7 @@ from runbook.benchmark.figures import LOG_CHARACTERS, Evidence, failed_checks, j
 from runbook.benchmark.workload import CellWorkload
 from runbook.cells import Cell, CellStatus
 from runbook.engines.base import Counters, Engine, ServerInfo
-from runbook.errors import NotHere, ServerFailed
+from runbook.errors import BadInput, Blocked, NotHere, ServerFailed
 from runbook.launch.ports import port_holder
 from runbook.launch.server import Launcher, RunningServer, local_url
 from runbook.launch.spec import LaunchSpec
@@ -31,7 +31,8 @@ class Unmeasured:
 
 @dataclass(frozen=True)
 class Bench:
-    """What all lives of a benchmark share; ``on_cell`` hears of each cell when it has ended."""
+    """What all lives of a benchmark share; ``on_cell`` hears of each cell when it has ended.
+    ``started``: the names of the servers that were."""
 
     params: Params
     launcher: Launcher
@@ -39,6 +40,7 @@ class Bench:
     workload: Mapping[int, CellWorkload]
     book: Book
     on_cell: Callable[[Cell], None]
+    started: list[str] = field(default_factory=list)
 
     def conditions(self, spec: LaunchSpec, concurrency: int) -> dict[str, Any]:
         """All that must be the same for a finished cell to stand; the names are for people."""
@@ -84,8 +86,19 @@ def measure_life(bench: Bench, life: Life) -> Unmeasured | None:
 
     Returns what the later cells of a configuration are that cannot be measured at all: its server
     does not come up, or not as asked. ``None`` for all others, a server that died among them.
-    Raises ``NotHere`` when another process holds the port.
+    Raises ``NotHere`` when another process holds the port, ``BadInput`` for a launch that cannot
+    be; once a server was started ``Blocked`` for both.
     """
+    try:
+        return _measure_life(bench, life)
+    except BadInput as error:
+        if not bench.started:
+            raise
+        go_on = f"{error.do}; what was measured is kept, then: runbook run PARAMS --resume"
+        raise Blocked(error.found, error.wanted, go_on.removeprefix("; ")) from error
+
+
+def _measure_life(bench: Bench, life: Life) -> Unmeasured | None:
     _refuse_busy_port(bench.params.server.port)
     number = bench.book.open_life()
     cells = [replace(cell, life=number) for cell in life.cells]
@@ -93,6 +106,7 @@ def measure_life(bench: Bench, life: Life) -> Unmeasured | None:
     timeouts = bench.params.server.timeouts
     try:
         with bench.launcher.start(life.spec, name, timeouts.start_s, timeouts.stop_s) as server:
+            bench.started.append(name)
             launch = _bring_up(bench, life, server)
             wrong = failed_checks(launch.checks)
             if not wrong:
@@ -100,6 +114,7 @@ def measure_life(bench: Bench, life: Life) -> Unmeasured | None:
                 return None
             why = Unmeasured("void", say(wrong))
     except ServerFailed as failure:
+        bench.started.append(name)
         said = [f"the server did not come up: {failure.found}", failure.do[-LOG_CHARACTERS:]]
         why = Unmeasured("not_run", say(said))
     bench.leave_out(life.spec, cells, why)

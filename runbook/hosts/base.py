@@ -17,6 +17,8 @@ from typing import ClassVar
 
 from runbook.errors import HostFailed
 
+_DENIED = ("Permission denied", "Operation not permitted")
+
 #: Environment of every command on a host: nothing of the caller's shell leaks in.
 COMMAND_ENV = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -68,6 +70,18 @@ class Host(ABC):
             raise HostFailed(f"{' '.join(argv)[:300]} ended with {done.code}: {said}", "code 0")
         return done
 
+    def run_script(self, what: str, script: str, *arguments: str, stdin: bytes = b"") -> str:
+        """Run a Python script that says on stderr why it fails; returns its output.
+
+        Raises ``HostFailed`` with ``what`` and that reason.
+        """
+        done = self.execute([self.python, "-I", "-S", "-c", script, *arguments], stdin, 60.0)
+        if done.code:
+            said = done.err.strip()[-2000:]
+            needs = ("root", "run the runbook as root (sudo)") if said.endswith(_DENIED) else ()
+            raise HostFailed(f"{what} on {self.kind}: {said}", *needs)
+        return done.out
+
     # --- files; paths are absolute -----------------------------------------------------------
 
     def read(self, path: str | PurePath) -> bytes | None:
@@ -100,11 +114,7 @@ class Host(ABC):
     def _file(self, operation: str, path: str | PurePath, *more: str, stdin: bytes = b"") -> str:
         if not PurePath(path).is_absolute():
             raise HostFailed(f"{path} is not absolute", "an absolute path on the host")
-        program = [self.python, "-I", "-S", "-c", far_side()]
-        done = self.execute([*program, operation, str(path), *more], stdin, 60.0)
-        if done.code:
-            raise HostFailed(f"{operation} on {self.kind}: {done.err.strip()[-2000:]}")
-        return done.out
+        return self.run_script(operation, far_side(), operation, str(path), *more, stdin=stdin)
 
 
 @cache

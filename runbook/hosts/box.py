@@ -66,7 +66,9 @@ class Box(Host):
             self.close()
 
     def open(self) -> None:
-        """Boot. ``NotHere``, ``HostFailed``, or ``RunBusy`` when another process has it open."""
+        """Boot. Raises ``NotHere`` where no box can be made or this one has never come up,
+        ``HostFailed`` when one that did comes up no more, ``RunBusy`` when another process has it
+        open."""
         if self._init is not None:
             return
         self.close()
@@ -93,10 +95,14 @@ class Box(Host):
             cgroup=str(cgroup2_folder()),
         )
         self._owned = Owned(job, self.state / "owner.log")
+        came_up = self.state / "came-up"
         try:
             self._wait_booted(self._owned, SETTLE_S)
-        except BaseException:
+            came_up.touch()
+        except BaseException as error:
             self.close()
+            if isinstance(error, HostFailed) and not came_up.exists():
+                raise NotHere(error.found, error.wanted, error.do) from error
             raise
 
     def close(self) -> None:
@@ -227,11 +233,16 @@ class Box(Host):
             if said in ("running", "degraded") or (said == "starting" and waited_s > settle_s):
                 return
         self.close()
-        raise HostFailed(f"the box did not boot (systemd says {said}): {self._console()}")
+        console = self._console()
+        raise HostFailed(
+            f"the box did not boot (systemd says {said}): {console.splitlines()[-1]}",
+            "a box that boots",
+            f"read the end of its console:\n{console}",
+        )
 
     def _console(self) -> str:
         text = (self.state / "console.log").read_text(errors="backslashreplace").strip()
-        return text[-1500:] or "nothing on its console"
+        return text[-1500:].strip() or "nothing on its console"
 
 
 def _process_namespace(pid: int) -> Path | None:

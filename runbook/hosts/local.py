@@ -7,9 +7,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 
-from runbook.errors import HostFailed
+from runbook.errors import HostFailed, NotHere
 from runbook.hosts.base import COMMAND_ENV, Done, Host
 
 #: What ``systemctl is-system-running`` says of a manager that takes orders.
@@ -31,15 +31,18 @@ class LocalHost(Host):
         return execute_here(argv, stdin, timeout_s, COMMAND_ENV)
 
     def why_no_systemd(self) -> str | None:
-        """``None`` where systemd is PID 1 here and answers."""
+        """``None`` where systemd is PID 1 here, answers, and takes orders of this user."""
         if not Path("/run/systemd/system").is_dir():
             init = Path("/proc/1/comm").read_text().strip()
             return f"systemd is not PID 1 on this machine (PID 1 is {init})"
-        done = self.run("systemctl", "is-system-running", check=False)
+        try:
+            done = self.run("systemctl", "is-system-running", check=False)
+        except HostFailed as error:
+            return f"systemd does not answer: {error.found}"
         state = done.out.strip()
-        if state in TAKES_ORDERS:
-            return None
-        return f"systemd does not answer: {state or done.err.strip() or f'code {done.code}'}"
+        if state not in TAKES_ORDERS:
+            return f"systemd does not answer: {state or done.err.strip() or f'code {done.code}'}"
+        return None if os.geteuid() == 0 else "managing units needs root: run as root (sudo)"
 
     def host_pid(self, pid: int) -> int | None:
         """Processes here are the runner's own."""
@@ -79,7 +82,7 @@ def _text(data: bytes) -> str:
 
 
 class WithoutSystemd(LocalHost):
-    """This machine, treated as one without systemd: nothing can be installed, only verified."""
+    """This machine in place of a host that is not there: it is looked at, and never changed."""
 
     def __init__(self, reason: str) -> None:
         super().__init__()
@@ -88,3 +91,8 @@ class WithoutSystemd(LocalHost):
     def why_no_systemd(self) -> str | None:
         """The reason given."""
         return self.reason
+
+    def _file(self, operation: str, path: str | PurePath, *more: str, stdin: bytes = b"") -> str:
+        if operation in ("write", "remove", "make_dir"):
+            raise NotHere(self.reason, f"the host on which to {operation} {path}")
+        return super()._file(operation, path, *more, stdin=stdin)

@@ -13,14 +13,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
 
 from runbook import probe
 from runbook.engines import Engine, engine_for
-from runbook.errors import BadInput, NotHere
+from runbook.errors import BadInput, HostFailed, NotHere
 from runbook.hosts.base import Host
-from runbook.install_service.apply import Applied, Step, apply, uninstall
-from runbook.install_service.facts import HostFacts, read_facts
+from runbook.install_service.apply import Applied, Step, apply, plan_uninstall, uninstall
+from runbook.install_service.facts import HostFacts, not_installed, read_facts, require_systemd
 from runbook.install_service.places import JOURNAL_LINES, Target
 from runbook.install_service.plan import Measured, Plan, make_plan, make_target
 from runbook.install_service.proofs import Proof, to_json, verdict
@@ -30,6 +29,7 @@ from runbook.launch import systemd
 from runbook.launch.lint import lint
 from runbook.launch.unit_file import parse_unit
 from runbook.params import Params
+from runbook.run import Run
 
 __all__ = [
     "Applied",
@@ -44,9 +44,9 @@ __all__ = [
     "measured_in",
     "plan_rollback",
     "plan_service",
+    "plan_uninstall",
     "prove",
     "record_plan",
-    "recorded_proofs",
     "status",
     "target_of",
     "uninstall",
@@ -55,17 +55,7 @@ __all__ = [
 ]
 
 
-class Record(Protocol):
-    """Where artefacts go: a ``Run`` is one."""
-
-    def write(self, name: str, data: str | bytes) -> Any:
-        """Write an artefact."""
-
-    def read_json(self, name: str) -> Any | None:
-        """Read an artefact, ``None`` when absent."""
-
-
-def measured_in(run: Record, configuration: str) -> Measured:
+def measured_in(run: Run, configuration: str) -> Measured:
     """The launch of a configuration as the benchmark recorded it. Raises ``NotHere``."""
     launches = run.read_json("launches.json") or {}
     if configuration not in launches:
@@ -73,7 +63,8 @@ def measured_in(run: Record, configuration: str) -> Measured:
         raise NotHere(
             f"{configuration} was not measured in this run",
             f"a measured configuration (here: {known})",
-            "runbook run PARAMS --to benchmark, or give a reason with --unmeasured",
+            "runbook run PARAMS --from benchmark, or give a reason: "
+            "runbook service install PARAMS --unmeasured REASON",
         )
     launch = launches[configuration]
     try:
@@ -87,7 +78,7 @@ def measured_in(run: Record, configuration: str) -> Measured:
         raise BadInput(
             f"launches.json of this run does not describe the launch of {configuration}: {error!r}",
             "launches.json as the benchmark of this release writes it",
-            "measure again: runbook run PARAMS",
+            "measure again: runbook run PARAMS --from benchmark",
         ) from None
 
 
@@ -102,7 +93,7 @@ def plan_service(
 ) -> Plan:
     """Read the host, check the unit there and plan. Changes nothing.
 
-    Raises ``BadInput`` for a foreign unit.
+    Raises ``Blocked`` for a foreign unit.
     """
     target = target_of(host.python, params, configuration, measured, run)
     plan = make_plan(target, read_facts(host, target.unit))
@@ -121,8 +112,10 @@ def target_of(
 def plan_rollback(host: Host, unit: str, to: int | None = None) -> Plan:
     """The plan that brings a kept generation back; by default the one before the current.
 
-    Raises ``BadInput`` when there is none.
+    Raises ``BadInput`` when there is none, ``NotHere`` without systemd, ``Blocked`` for a foreign
+    unit.
     """
+    require_systemd(host)
     facts = read_facts(host, unit)
     earlier = [n for n in facts.generations if facts.current is None or n < facts.current]
     number = to if to is not None else max(earlier, default=None)
@@ -138,7 +131,7 @@ def plan_rollback(host: Host, unit: str, to: int | None = None) -> Plan:
 def install(
     host: Host,
     plan: Plan,
-    run: Record | None = None,
+    run: Run | None = None,
     overwrite_edits: bool = False,
     step: Step = lambda name: None,
 ) -> Applied:
@@ -155,7 +148,7 @@ def install(
         _record_journal(run, host, plan.target.unit)
 
 
-def record_plan(run: Record, plan: Plan) -> None:
+def record_plan(run: Run, plan: Plan) -> None:
     """Write unit, environment, manifest and diff of a plan into the run folder."""
     target = plan.target
     environment = parse_unit(target.unit_text).environment()
@@ -170,7 +163,7 @@ def prove(
     host: Host,
     params: Params,
     target: Target,
-    run: Record | None = None,
+    run: Run | None = None,
     tell: Callable[[Proof], None] = lambda proof: None,
     engine: Engine | None = None,
 ) -> list[Proof]:
@@ -186,18 +179,11 @@ def prove(
     return proofs
 
 
-def recorded_proofs(run: Record) -> list[Proof]:
-    """The proofs as a run recorded them, empty when none were made."""
-    return [Proof(**proof) for proof in run.read_json("service/proofs.json") or []]
-
-
 def installed(host: Host, unit: str) -> Target:
     """The generation that is installed. Raises ``NotHere`` without one."""
     facts = read_facts(host, unit)
     if facts.current is None:
-        raise NotHere(
-            f"{unit} is not installed by the runbook", "a service", "runbook service plan"
-        )
+        raise not_installed(unit)
     return facts.generation(facts.current)
 
 
@@ -230,7 +216,7 @@ class Status:
 
 
 def status(host: Host, unit: str) -> Status:
-    """Look at a service; changes nothing. Raises ``BadInput`` for a foreign unit."""
+    """Look at a service; changes nothing. Raises ``Blocked`` for a foreign unit."""
     facts = read_facts(host, unit)
     if facts.current is None:
         return Status(unit, facts, ())
@@ -241,13 +227,16 @@ def status(host: Host, unit: str) -> Status:
 
 def logs(host: Host, unit: str, lines: int | None = 200) -> str:
     """The end of the unit's journal, ``None`` for all. Raises ``NotHere`` without systemd."""
-    reason = host.why_no_systemd()
-    if reason is not None:
-        raise NotHere(reason, "a journal", "read service/journal.txt of the run")
+    require_systemd(host)
     return systemd.journal(host, unit, lines=lines)
 
 
-def _record_journal(run: Record | None, host: Host, unit: str) -> None:
-    if run is not None and host.why_no_systemd() is None:
+def _record_journal(run: Run | None, host: Host, unit: str) -> None:
+    """A host that gives no journal must not hide what went wrong before."""
+    if run is None or host.why_no_systemd() is not None:
+        return
+    try:
         text = systemd.journal(host, unit, lines=JOURNAL_LINES)
-        run.write("service/journal.txt", text)
+    except HostFailed as error:
+        text = f"the journal cannot be read: {error}\n"
+    run.write("service/journal.txt", text)

@@ -8,14 +8,20 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from runbook.errors import BadInput, HostFailed, NotHere, NotProved
+from runbook.errors import Blocked, HostFailed, NotProved
 from runbook.hosts.base import Host
-from runbook.install_service.facts import HostFacts, read_facts, read_state
+from runbook.install_service.facts import (
+    HostFacts,
+    not_installed,
+    read_facts,
+    read_state,
+    require_systemd,
+)
 from runbook.install_service.lock import locked
-from runbook.install_service.places import KEPT, LOCKS, STATE, Places, digest
-from runbook.install_service.plan import Plan
+from runbook.install_service.places import KEPT, LOCKS, STATE, UNITS, Places, digest
+from runbook.install_service.plan import WANTED_BY, Plan, refuse_foreign
 from runbook.launch import systemd
-from runbook.launch.unit import is_managed, is_untouched
+from runbook.launch.unit import is_untouched
 from runbook.launch.unit_file import parse_unit
 from runbook.run import now
 
@@ -39,12 +45,11 @@ def apply(
     """Do what the plan says; a second time it changes nothing.
 
     ``keep_edits``: refuse where somebody changed unit or gate by hand; else they are kept as a
-    backup and replaced. Raises ``BadInput`` for drift or a faulty unit, ``RunBusy``, ``NotHere``
-    without systemd, ``NotProved`` when the new service did not serve and what was there before
-    was brought back.
+    backup and replaced. Raises ``Blocked`` for drift, a stale plan or another who is at it,
+    ``NotHere`` without systemd, ``NotProved`` for a faulty unit, and when the new service did not
+    serve and what was there before was brought back.
     """
-    if plan.facts.why_no_systemd is not None:
-        raise NotHere(plan.facts.why_no_systemd, "systemd on the host", "see the plan above")
+    require_systemd(host)
     with locked(host, plan.target.unit):
         _refuse_stale(host, plan)
         if plan.unchanged:
@@ -77,30 +82,30 @@ def _refuse_stale(host: Host, plan: Plan) -> None:
         plan.facts.drop_ins,
         plan.facts.current,
     ):
-        raise BadInput(
+        raise Blocked(
             f"{plan.target.unit} has changed since the plan was made",
             "the host as it was planned for",
-            "plan again",
+            "look at it again: runbook service plan PARAMS",
         )
 
 
 def _refuse_drift(plan: Plan, keep_edits: bool) -> None:
     if plan.drift and (keep_edits or plan.facts.drop_ins):
-        raise BadInput(
+        raise Blocked(
             "; ".join(plan.drift),
             "the unit as the runbook wrote it, without drop-ins",
-            "move the change into the parameters and measure again, or install with "
-            "--overwrite-edits (a backup is kept)",
+            "move the change into the parameters and measure again, or replace an edited unit "
+            "(a backup is kept): runbook service install PARAMS --overwrite-edits",
         )
 
 
 def _refuse_faults(plan: Plan) -> None:
     failed = [check for check in plan.checks if check.status == "fail"]
     if failed:
-        raise BadInput(
+        raise NotProved(
             "; ".join(f"{check.name}: {check.found}" for check in failed),
             failed[0].wanted,
-            failed[0].fix or "correct the parameters and plan again",
+            failed[0].fix or "correct the parameters, then: runbook service plan PARAMS",
         )
 
 
@@ -174,7 +179,8 @@ def _brought_back(host: Host, plan: Plan, error: HostFailed) -> NotProved:
         f"{plan.target.unit} does not serve {plan.target.manifest.get('configuration')} "
         f"(result {result}): {error.found.splitlines()[0]}\n  {outcome}",
         "a completion within the time of a start",
-        f"see what it said, correct the configuration, install again\nits journal ends:\n{tail}",
+        "see what it said, correct the configuration, then: runbook run PARAMS --apply\n"
+        f"its journal ends:\n{tail}",
     )
 
 
@@ -230,20 +236,35 @@ def prunable(facts: HostFacts) -> list[str]:
     return old + [path for path in facts.gates if path not in needed]
 
 
+def plan_uninstall(host: Host, unit: str) -> list[str]:
+    """The files and folders that ``uninstall`` removes. Changes nothing.
+
+    Raises ``NotHere`` without systemd and where nothing is installed, ``Blocked`` for a unit that
+    is not the runbook's.
+    """
+    require_systemd(host)
+    places = Places(unit)
+    refuse_foreign(places, read_facts(host, unit))
+    link = f"{UNITS}/{WANTED_BY}.wants/{unit}"
+    found = [path for path in (places.unit_file, link, places.root) if host.exists(path)]
+    if not found:
+        raise not_installed(unit)
+    return found + ([STATE] if host.list(STATE) == [unit] else [])
+
+
 def uninstall(host: Host, unit: str, keep_edits: bool = True) -> None:
     """Stop, disable and remove the unit and all that belongs to it; only its journal stays.
 
-    Raises ``BadInput`` for a unit that is not the runbook's, or was changed by hand.
+    Raises as ``plan_uninstall``, and ``Blocked`` when the unit was changed by hand.
     """
+    plan_uninstall(host, unit)
     places = Places(unit)
     text = read_facts(host, unit).unit_text
-    if text is not None and not is_managed(text):
-        raise BadInput(f"{places.unit_file} is a unit of somebody else", "a unit of the runbook")
     if text is not None and keep_edits and not is_untouched(text):
-        raise BadInput(
+        raise Blocked(
             f"{places.unit_file} was changed by hand",
             "the unit as it was written",
-            "save what you need, then uninstall with --overwrite-edits",
+            "save what you need, then: runbook service uninstall PARAMS --overwrite-edits",
         )
     with locked(host, unit):
         _clear(host, places)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runbook.errors import BadInput
+from runbook.errors import BadInput, NotHere
 from runbook.hosts.base import Host
 from runbook.install_service.places import UNITS, Places, Target
 from runbook.launch import systemd
@@ -33,8 +33,11 @@ def take(path):
     elif os.path.exists(path):
         with open(path, "rb") as file:
             found[path] = file.read().decode("utf-8", "backslashreplace")
-for path in sys.argv[1:]:
-    take(path)
+try:
+    for path in sys.argv[1:]:
+        take(path)
+except OSError as error:
+    sys.exit(f"{error.filename}: {error.strerror}")
 print(json.dumps(found))
 """
 
@@ -136,8 +139,24 @@ def read_facts(host: Host, unit: str) -> HostFacts:
     reason = host.why_no_systemd()
     state = read_state(host, unit) if reason is None else {}
     paths = [places.unit_file, places.root, *_drop_in_folders(unit)]
-    out = host.run(host.python, "-I", "-S", "-c", _COLLECT, *paths).out
+    out = host.run_script(f"reading the files of {unit}", _COLLECT, *paths)
     return HostFacts(places, json.loads(out), state, reason)
+
+
+def require_systemd(host: Host) -> None:
+    """Raises ``NotHere`` where no unit can be managed."""
+    reason = host.why_no_systemd()
+    if reason is not None:
+        raise NotHere(reason, "systemd on the host of the service")
+
+
+def not_installed(unit: str) -> NotHere:
+    """The error where a verb needs an installed service."""
+    return NotHere(
+        f"{unit} is not installed by the runbook",
+        "a service that is installed",
+        "runbook service install PARAMS",
+    )
 
 
 def read_state(host: Host, unit: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from runbook.errors import RunBusy
+from runbook.errors import Blocked
 from runbook.hosts.base import Host
 from runbook.install_service.places import LOCKS
 from runbook.run import process_mark
@@ -20,31 +20,36 @@ from runbook.run import process_mark
 _SWAP = """
 import fcntl, os, sys
 path, expected, new = sys.argv[1:]
-os.makedirs(os.path.dirname(path), exist_ok=True)
-with open(os.path.dirname(path) + "/guard", "w") as guard:
-    fcntl.flock(guard, fcntl.LOCK_EX)
-    found = open(path).read() if os.path.exists(path) else ""
-    if found == expected:
-        if new:
-            with open(path + ".new", "w") as file:
-                file.write(new)
-            os.replace(path + ".new", path)
-        elif found:
-            os.unlink(path)
-    print(found, end="")
+def swap():
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(os.path.dirname(path) + "/guard", "w") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        found = open(path).read() if os.path.exists(path) else ""
+        if found == expected:
+            if new:
+                with open(path + ".new", "w") as file:
+                    file.write(new)
+                os.replace(path + ".new", path)
+            elif found:
+                os.unlink(path)
+    return found
+try:
+    print(swap(), end="")
+except OSError as error:
+    sys.exit(f"{error.filename}: {error.strerror}")
 """
 
 
 @contextmanager
 def locked(host: Host, unit: str) -> Iterator[None]:
-    """Hold the unit. Raises ``RunBusy`` naming the holder."""
+    """Hold the unit. Raises ``Blocked`` naming the holder."""
     path = f"{LOCKS}/{unit}.lock"
     mine = _mark()
     found = _swap(host, path, "", mine)
     if found and _is_gone(found):
         found = "" if _swap(host, path, found, mine) == found else found
     if found:
-        raise RunBusy(
+        raise Blocked(
             f"{unit} is being changed by {found}",
             "one at a time",
             f"wait for it; if it is gone for good, remove {path} on the host",
@@ -57,7 +62,7 @@ def locked(host: Host, unit: str) -> Iterator[None]:
 
 def _swap(host: Host, path: str, expected: str, new: str) -> str:
     """Put ``new`` where ``expected`` stands (empty: nothing); return what stood there."""
-    return host.run(host.python, "-I", "-S", "-c", _SWAP, path, expected, new).out
+    return host.run_script("locking the unit", _SWAP, path, expected, new)
 
 
 def _mark() -> str:

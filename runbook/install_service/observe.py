@@ -49,6 +49,18 @@ def prove_state(service: Service) -> Iterator[Proof]:
     yield judge("files", faults, f"{len(wanted)} files as installed, no drop-ins")
 
 
+#: What is proved of the process, in this order.
+PROCESS_PROOFS = (
+    "listener",
+    "arguments",
+    "environment",
+    "working directory",
+    "interpreter",
+    "user",
+    "limits",
+)
+
+
 def prove_process(service: Service) -> Iterator[Proof]:
     """The process itself, as the kernel of the host shows it."""
     host, spec = service.host, service.spec
@@ -58,8 +70,7 @@ def prove_process(service: Service) -> Iterator[Proof]:
     yield compare.prove_listener(seen["listeners"], cgroup, seen["written"], port)
     process = seen["process"]
     if process is None:
-        names = ("arguments", "environment", "working directory", "interpreter", "user", "limits")
-        yield from (Proof(name, "refuted", "no process runs") for name in names)
+        yield from (Proof(name, "refuted", "no process runs") for name in PROCESS_PROOFS[1:])
         return
     yield compare.prove_arguments(spec, process["argv"])
     yield compare.prove_environment(spec, process["environ"])

@@ -10,11 +10,12 @@ from typing import Literal
 
 from runbook.checks import Check
 from runbook.engines.base import ServerInfo
-from runbook.errors import BadInput
+from runbook.errors import Blocked
 from runbook.install_service.facts import HostFacts
 from runbook.install_service.meaning import meaning
 from runbook.install_service.places import Places, Target, digest
 from runbook.launch.lint import EXPOSURE
+from runbook.launch.server import local_url
 from runbook.launch.spec import LaunchSpec
 from runbook.launch.unit import UnitSettings, is_managed, is_untouched, render_unit
 from runbook.params import Params
@@ -24,6 +25,9 @@ LOAD_FACTOR = 3.0
 START_FLOOR_S = 30.0
 #: systemd waits longer than the gate, so that the gate's words are what one reads.
 GATE_HEAD_START_S = 5.0
+
+#: What starts the service at boot.
+WANTED_BY = "multi-user.target"
 
 Action = Literal["daemon-reload", "enable", "start", "restart"]
 
@@ -134,7 +138,7 @@ def make_target(
     """The unit, gate and manifest for one measured launch. Raises ``BadInput``."""
     places = Places(params.service.unit)
     ready_s, origin = start_timeout(params, measured.load_s)
-    gate = [gate_interpreter, "-IS", places.gate(gate_text), "--url", local_url(params)]
+    gate = [gate_interpreter, "-IS", places.gate(gate_text), "--url", local_url(params.server)]
     if measured.info is not None:
         gate += ["--model", measured.info.model_id]
     settings = UnitSettings(
@@ -144,7 +148,7 @@ def make_target(
         restart_s=params.service.restart_s,
         start_limit_burst=params.service.start_limit_burst,
         gate=(*gate, "--deadline", f"{ready_s:g}"),
-        wanted_by="multi-user.target",
+        wanted_by=WANTED_BY,
         mounts=_mounts(measured.spec.argv),
         gpu_driver=params.stack.gpus > 0,
     )
@@ -179,22 +183,13 @@ def start_timeout(params: Params, load_s: Sequence[float]) -> tuple[float, str]:
     )
 
 
-def local_url(params: Params) -> str:
-    """Where the server is reached from its own host."""
-    address = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(
-        params.server.address, params.server.address
-    )
-    host = f"[{address}]" if ":" in address else address
-    return f"http://{host}:{params.server.port}"
-
-
 def make_plan(target: Target, facts: HostFacts, generation: int | None = None) -> Plan:
     """The plan that brings the host to ``target``.
 
     ``generation``: the number of the kept generation that the target is, ``None`` for a target
-    that was just rendered. Raises ``BadInput`` for a unit that the runbook does not own.
+    that was just rendered. Raises ``Blocked`` for a unit that the runbook does not own.
     """
-    _refuse_foreign(target.places, facts)
+    refuse_foreign(target.places, facts)
     places = target.places
     gate = places.gate(target.gate_text)
     files = (
@@ -226,13 +221,14 @@ def _actions(facts: HostFacts, changed: bool, generation: int) -> tuple[Action, 
     return tuple(actions)
 
 
-def _refuse_foreign(places: Places, facts: HostFacts) -> None:
+def refuse_foreign(places: Places, facts: HostFacts) -> None:
+    """Raises ``Blocked`` for a unit of this name that the runbook does not own."""
     text = facts.unit_text
     foreign = text is not None and not is_managed(text)
     elsewhere = facts.fragment not in ("", places.unit_file)
     if foreign or elsewhere:
         where = facts.fragment if elsewhere else places.unit_file
-        raise BadInput(
+        raise Blocked(
             f"{where} is a unit of somebody else",
             f"no {places.unit} on the host, or one that the runbook wrote",
             "choose another name (params: service.unit), or disable and remove that unit",

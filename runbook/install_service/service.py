@@ -8,7 +8,8 @@ from typing import Any
 from runbook.engines import Engine, ServerInfo
 from runbook.hosts.base import Host
 from runbook.install_service.places import Target
-from runbook.install_service.plan import GATE_HEAD_START_S, local_url, start_timeout
+from runbook.install_service.plan import GATE_HEAD_START_S, start_timeout
+from runbook.launch.server import local_url
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Params
 
@@ -25,7 +26,7 @@ class Service:
     @property
     def url(self) -> str:
         """Where it serves."""
-        return local_url(self.params)
+        return local_url(self.params.server)
 
     @property
     def unit(self) -> str:

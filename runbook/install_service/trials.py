@@ -9,6 +9,7 @@ from runbook.errors import NotProved, RunbookError
 from runbook.hosts import Box
 from runbook.install_service.facts import read_state
 from runbook.install_service.observe import (
+    PROCESS_PROOFS,
     prove_burst,
     prove_info,
     prove_models,
@@ -22,25 +23,8 @@ from runbook.install_service.service import Service
 from runbook.launch import systemd
 
 _READY_S = 30.0
-_RUNNING = (
-    "enabled",
-    "active",
-    "files",
-    "listener",
-    "arguments",
-    "environment",
-    "working directory",
-    "interpreter",
-    "user",
-    "limits",
-    "model list",
-    "burst",
-    "server info",
-    "back after SIGKILL",
-    "back after reboot",
-    "back after sudden death",
-    "journal",
-)
+
+Trial = Callable[[Service], Proof | Iterator[Proof]]
 
 
 def prove_service(service: Service, tell: Callable[[Proof], None]) -> list[Proof]:
@@ -53,26 +37,35 @@ def prove_service(service: Service, tell: Callable[[Proof], None]) -> list[Proof
 
 
 def _proofs(service: Service) -> Iterator[Proof]:
-    yield prove_unit(service)
+    yield from _tried(service, prove_unit, "unit")
     reason = service.host.why_no_systemd()
-    if reason is not None:
-        yield from (unprovable(name, reason) for name in _RUNNING)
-        return
-    yield from prove_state(service)
-    yield from prove_process(service)
-    for name, trial in (
-        ("model list", prove_models),
-        ("burst", prove_burst),
-        ("server info", prove_info),
-        ("back after SIGKILL", _prove_kill),
-        ("back after reboot", _prove_reboot),
-        ("back after sudden death", _prove_cut),
-        ("journal", _prove_journal),
+    for trial, *names in (
+        (prove_state, "enabled", "active", "files"),
+        (prove_process, *PROCESS_PROOFS),
+        (prove_models, "model list"),
+        (prove_burst, "burst"),
+        (prove_info, "server info"),
+        (_prove_kill, "back after SIGKILL"),
+        (_prove_reboot, "back after reboot"),
+        (_prove_cut, "back after sudden death"),
+        (_prove_journal, "journal"),
     ):
-        try:
-            yield trial(service)
-        except (RunbookError, OSError) as error:
-            yield Proof(name, "refuted", str(error))
+        if reason is not None:
+            yield from (unprovable(name, reason) for name in names)
+        else:
+            yield from _tried(service, trial, *names)
+
+
+def _tried(service: Service, trial: Trial, *names: str) -> Iterator[Proof]:
+    """The proofs of a trial; when it fails, those of ``names`` that it still owes are refuted."""
+    owed = list(names)
+    try:
+        found = trial(service)
+        for proof in [found] if isinstance(found, Proof) else found:
+            owed.remove(proof.name)
+            yield proof
+    except (RunbookError, OSError) as error:
+        yield from (Proof(name, "refuted", str(error)) for name in owed)
 
 
 def _prove_kill(service: Service) -> Proof:

@@ -142,17 +142,7 @@ def _verify(text: str, host: Host, name: str) -> Iterator[Check]:
 
 
 def _exposure(text: str, host: Host, name: str) -> Check:
-    done = host.run(
-        "sh",
-        "-c",
-        _VERIFY,
-        "sh",
-        name,
-        "security",
-        "--offline=yes",
-        stdin=text.encode(),
-        check=False,
-    )
+    done = _analyze(text, host, name, "security", "--offline=yes")
     score = re.search(r"Overall exposure level for .*?: ([0-9.]+)", done.out)
     if not score:
         return Check(EXPOSURE, "skipped", "systemd-analyze security gives no score here")

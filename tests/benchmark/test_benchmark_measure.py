@@ -17,7 +17,7 @@ from stand_in import StandIn, Starter, params_of
 
 from runbook import cells
 from runbook.benchmark import load_measurements, measure, measure_briefly, verdict
-from runbook.errors import NotHere
+from runbook.errors import Blocked, NotHere
 from runbook.hosts import open_for, why_no_box
 from runbook.launch.ports import port_holder
 from runbook.launch.systemd import UnitLauncher
@@ -184,6 +184,37 @@ def test_a_port_in_use_is_refused_with_its_holder(bench, port: int) -> None:
         bench(BASELINE)
     assert f"port {port} is in use: pid {os.getpid()} (" in str(caught.value)
     assert bench.launcher.started == []
+
+
+class Robbed(Starter):
+    """Somebody else takes the port once the first server has stopped."""
+
+    def start(self, spec, name, start_timeout_s, stop_timeout_s):
+        server = super().start(spec, name, start_timeout_s, stop_timeout_s)
+        stop = server.stop
+
+        def stop_and_lose_the_port() -> None:
+            stop()
+            self.thief = socket.create_server(("127.0.0.1", int(spec.argv[3])))
+
+        server.stop = stop_and_lose_the_port  # type: ignore[method-assign]
+        return server
+
+
+def test_a_port_taken_between_two_lives_is_a_negative_answer(bench, tmp_path, port: int) -> None:
+    robbed = Robbed(tmp_path)
+    run = Run(bench.path, params_of(port, BASELINE, FOURFOLD))
+    run.path.mkdir()
+    with pytest.raises(Blocked) as caught:
+        measure(run, robbed, StandIn(), quiet)
+    assert caught.value.exit_code == 1
+    assert f"port {port} is in use: pid {os.getpid()} (" in caught.value.found
+    assert caught.value.do.endswith("what was measured is kept, then: runbook run PARAMS --resume")
+    assert len(robbed.started) == 1
+    robbed.thief.close()
+    found = bench(BASELINE, FOURFOLD)
+    assert len(bench.launcher.started) == 1
+    assert verdict(found).ok and len(found.cells) == 4
 
 
 def test_a_finished_benchmark_is_not_repeated(bench) -> None:

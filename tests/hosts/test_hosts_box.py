@@ -8,7 +8,7 @@ import pytest
 from boxes import Traces, is_alive, need_box, wait_until
 
 from runbook import params
-from runbook.errors import BadInput, HostFailed, RunBusy
+from runbook.errors import BadInput, HostFailed, NotHere, RunBusy
 from runbook.hosts import Box, open_host
 
 UNIT = """[Service]
@@ -204,6 +204,33 @@ def test_a_box_that_went_down_by_itself_is_said_to_and_boots_again(tmp_path):
             box.run("true")
         box.open()
         assert box.boot_id() != first
+
+
+def break_systemd(state):
+    """The box's own systemd says two words and ends."""
+    program = state / "upper/usr/lib/systemd/systemd"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text("#!/bin/sh\necho first words\necho no way\nexit 3\n")
+    program.chmod(0o755)
+
+
+def test_a_box_that_never_came_up_is_not_to_be_had_here(tmp_path):
+    need_box(tmp_path)
+    break_systemd(tmp_path / "box")
+    for _ in range(2):
+        with pytest.raises(NotHere, match=r"did not boot .*: no way\n") as error:
+            Box(tmp_path / "box").open()
+        assert "first words\nno way" in error.value.do
+        assert "\n" not in error.value.found
+
+
+def test_a_box_that_came_up_before_and_does_not_now_has_failed(tmp_path):
+    need_box(tmp_path)
+    with Box(tmp_path / "box"):
+        pass
+    break_systemd(tmp_path / "box")
+    with pytest.raises(HostFailed, match="did not boot"):
+        Box(tmp_path / "box").open()
 
 
 def test_a_unit_that_takes_long_to_start_does_not_hold_up_the_boot(tmp_path):

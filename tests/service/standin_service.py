@@ -3,7 +3,6 @@
 import sys
 from pathlib import Path
 
-import httpx
 import pytest
 from server_lives import free_port
 
@@ -26,7 +25,7 @@ class StandIn:
         return wait_ready(Endpoint(url), alive, timeout_s)
 
     def info(self, url):
-        said = httpx.get(f"{url}/info", trust_env=False).json()
+        said = Endpoint(url).get_json("/info")
         return ServerInfo(said["model"], said["speculation"], None, {})
 
 

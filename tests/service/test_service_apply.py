@@ -5,12 +5,13 @@ import time
 import pytest
 from standin_service import UNIT, Deployment, Folder, make_params
 
-from runbook.errors import BadInput, NotProved, RunBusy
+from runbook.errors import BadInput, Blocked, NotHere, NotProved
 from runbook.install_service import (
     install,
     installed,
     logs,
     plan_rollback,
+    plan_uninstall,
     status,
     uninstall,
 )
@@ -66,6 +67,8 @@ def test_install_change_back_and_gone(deployment: Deployment, tmp_path):
         plan_rollback(box, UNIT)
     assert install(box, deployment.plan("--load", "1")).changed is False
 
+    planned = plan_uninstall(box, UNIT)
+    assert planned == [path for path in deployment.left() if not path.startswith("/run")]
     uninstall(box, UNIT)
     assert deployment.left() == []
 
@@ -157,9 +160,9 @@ def test_a_hand_edit_is_shown_refused_and_kept(deployment: Deployment):
     plan = deployment.plan()
     assert "drift:" in plan.describe()
     assert "-Restart=no" in plan.diff
-    with pytest.raises(BadInput, match="changed by hand"):
+    with pytest.raises(Blocked, match="changed by hand"):
         install(box, plan)
-    with pytest.raises(BadInput, match="changed by hand"):
+    with pytest.raises(Blocked, match="changed by hand"):
         uninstall(box, UNIT)
     assert box.read(UNIT_FILE) == edited
     install(box, plan, overwrite_edits=True)
@@ -174,7 +177,7 @@ def test_a_drop_in_is_never_overwritten(deployment: Deployment):
     install(box, deployment.plan())
     box.make_dir(f"{UNIT_FILE}.d")
     box.write(f"{UNIT_FILE}.d/x.conf", "[Service]\nEnvironment=A=1\n")
-    with pytest.raises(BadInput, match="drop-in"):
+    with pytest.raises(Blocked, match="drop-in"):
         install(box, deployment.plan("--load", "0.1"), overwrite_edits=True)
     assert box.exists(f"{UNIT_FILE}.d/x.conf")
 
@@ -182,7 +185,7 @@ def test_a_drop_in_is_never_overwritten(deployment: Deployment):
 def test_a_faulty_unit_is_refused_before_anything_is_written(deployment: Deployment):
     plan = deployment.plan(env={"PATH": "/usr/local/cuda/bin:$PATH"})
     assert "fail: unit: environment" in plan.describe()
-    with pytest.raises(BadInput, match="expands nothing"):
+    with pytest.raises(NotProved, match="expands nothing"):
         install(deployment.box, plan)
     assert not deployment.box.exists(UNIT_FILE)
     assert not deployment.box.exists("/var/lib/golive-runbook")
@@ -191,26 +194,43 @@ def test_a_faulty_unit_is_refused_before_anything_is_written(deployment: Deploym
 def test_a_foreign_unit_is_refused_wherever_it_lies(deployment: Deployment):
     box = deployment.box
     box.write(UNIT_FILE, "[Service]\nExecStart=/bin/sleep 100\n")
-    with pytest.raises(BadInput, match="somebody else"):
+    with pytest.raises(Blocked, match="somebody else"):
         deployment.plan()
-    with pytest.raises(BadInput, match="somebody else"):
+    with pytest.raises(Blocked, match="somebody else"):
         uninstall(box, UNIT)
     box.remove(UNIT_FILE)
     box.make_dir("/run/systemd/system")
     box.write(f"/run/systemd/system/{UNIT}", "[Service]\nExecStart=/bin/sleep 100\n")
     box.run("systemctl", "daemon-reload")
     try:
-        with pytest.raises(BadInput, match="/run/systemd/system"):
+        with pytest.raises(Blocked, match="/run/systemd/system"):
             deployment.plan()
     finally:
         box.remove(f"/run/systemd/system/{UNIT}")
         box.run("systemctl", "daemon-reload")
 
 
+def test_what_is_not_installed_is_not_uninstalled(deployment: Deployment):
+    for verb in (plan_uninstall, uninstall):
+        with pytest.raises(NotHere, match="not installed") as error:
+            verb(deployment.box, UNIT)
+        assert error.value.do == "runbook service install PARAMS"
+    assert not deployment.box.exists("/run/golive-runbook")
+
+
+def test_what_a_cut_install_left_is_uninstalled(deployment: Deployment):
+    box, root = deployment.box, f"/var/lib/golive-runbook/{UNIT}"
+    box.make_dir(root)
+    box.make_dir("/var/lib/golive-runbook/other.service")
+    assert plan_uninstall(box, UNIT) == [root]
+    uninstall(box, UNIT)
+    assert box.list("/var/lib/golive-runbook") == ["other.service"]
+
+
 def test_one_at_a_time_and_a_dead_holder_loses_it(deployment: Deployment):
     plan = deployment.plan()
     path = f"/run/golive-runbook/{UNIT}.lock"
-    with locked(deployment.box, UNIT), pytest.raises(RunBusy, match="one at a time"):
+    with locked(deployment.box, UNIT), pytest.raises(Blocked, match="one at a time"):
         install(deployment.box, plan)
     assert not deployment.box.exists(path)
     with locked(deployment.box, UNIT):
@@ -220,14 +240,14 @@ def test_one_at_a_time_and_a_dead_holder_loses_it(deployment: Deployment):
     with locked(deployment.box, UNIT):
         pass
     deployment.box.write(path, "somebody elsewhere")
-    with pytest.raises(RunBusy, match="somebody elsewhere"):
+    with pytest.raises(Blocked, match="somebody elsewhere"):
         install(deployment.box, plan)
 
 
 def test_a_plan_made_before_somebody_else_changed_the_host_is_refused(deployment: Deployment):
     stale = deployment.plan(speculation="eagle")
     install(deployment.box, deployment.plan())
-    with pytest.raises(BadInput, match="since the plan was made"):
+    with pytest.raises(Blocked, match="since the plan was made"):
         install(deployment.box, stale)
 
 

@@ -6,13 +6,14 @@ import json
 import pytest
 from standin_service import UNIT, make_measured, make_params
 
-from runbook.errors import BadInput, NotHere
-from runbook.install_service import Proof, measured_in, recorded_proofs
+from runbook.errors import BadInput, Blocked, NotHere
+from runbook.install_service import measured_in
 from runbook.install_service.apply import prunable
 from runbook.install_service.facts import HostFacts
 from runbook.install_service.meaning import meaning
 from runbook.install_service.places import Places
-from runbook.install_service.plan import local_url, make_plan, make_target, start_timeout
+from runbook.install_service.plan import make_plan, make_target, start_timeout
+from runbook.launch.server import local_url
 from runbook.launch.unit_file import parse_unit
 
 PLACES = Places(UNIT)
@@ -105,9 +106,9 @@ def test_a_new_number_is_never_one_that_was_begun():
 
 
 def test_foreign_units_are_refused_and_edits_are_drift():
-    with pytest.raises(BadInput, match="somebody else"):
+    with pytest.raises(Blocked, match="somebody else"):
         make_plan(target(), HostFacts(PLACES, {PLACES.unit_file: "[Service]\n"}))
-    with pytest.raises(BadInput, match="/usr/lib/systemd"):
+    with pytest.raises(Blocked, match="/usr/lib/systemd"):
         make_plan(target(), HostFacts(PLACES, {}, {"FragmentPath": "/usr/lib/systemd/system/x"}))
     drop_in = f"{PLACES.unit_file}.d/x.conf"
     gate = PLACES.gate("# a gate\n")
@@ -154,7 +155,11 @@ def test_the_gate_gives_up_before_systemd_does():
 def test_the_server_is_asked_where_it_listens(address, url):
     params = make_params(18080)
     server = params.server.model_copy(update={"address": address})
-    assert local_url(params.model_copy(update={"server": server})) == url
+    assert local_url(server) == url
+    params = params.model_copy(update={"server": server})
+    made = make_target(params, "baseline", make_measured(1), "# g\n", "/usr/bin/python3", "run")
+    gate = parse_unit(made.unit_text).command("ExecStartPost")
+    assert gate[gate.index("--url") + 1] == url
 
 
 def test_model_paths_are_mounts_that_must_be_there():
@@ -239,12 +244,6 @@ def test_the_measured_launch_comes_back_from_its_record():
         measured_in(Recorded({"launches.json": record}), "broken")
     with pytest.raises(NotHere, match="was not measured"):
         measured_in(Recorded({}), "fast")
-
-
-def test_proofs_come_back_from_their_record():
-    stored = [{"name": "a", "status": "proved", "evidence": "b"}]
-    assert recorded_proofs(Recorded({"service/proofs.json": stored})) == [Proof("a", "proved", "b")]
-    assert recorded_proofs(Recorded({})) == []
 
 
 class Recorded:
