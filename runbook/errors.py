@@ -9,13 +9,13 @@ RunbookError                    exit 70: a fault of ours, when nothing more prec
 │   ├── ServerFailed            a server did not start, or died
 │   ├── NotChosen               no clear choice, or not the expected one
 │   ├── NotProved               a check or a proof failed
-│   └── Blocked                 what the host holds is in the way; it was left alone
+│   └── Blocked                 something is in the way; it was left alone
 ├── HostFailed                  exit 1: a command on the host failed that had to succeed
 └── Interrupted                 exit 130 or 143: Ctrl-C or SIGTERM
 
-2 or 1: what is wrong with the input, or missing, is found before anything is started, and is 2. It
-is 1 what a verb that changes a host finds in its way there, alone or at the end of a run, and what
-ends a benchmark once a server was started.
+2 or 1: input that is wrong or missing is found before anything is started, and is 2. What is found
+later is 1: on the host that is to be changed, whether the verb runs alone or at the end of a run,
+and in a benchmark once a server was started.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class NotProved(Negative):
 
 
 class Blocked(Negative):
-    """What the host holds is in the way (a unit of somebody else or edited by hand, a change since
-    the plan, a port taken meanwhile); it was left alone."""
+    """Something is in the way: a unit of somebody else, edited by hand, changed since the plan or
+    faulty, a port taken meanwhile. It was left alone, and what was there goes on."""
 
 
 class HostFailed(RunbookError):

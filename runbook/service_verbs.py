@@ -15,7 +15,7 @@ import click
 from runbook import install_service as room
 from runbook import stages
 from runbook.checks import Verdict
-from runbook.errors import BadInput, NotHere
+from runbook.errors import BadInput, Blocked, NotHere
 from runbook.notebook import Work
 from runbook.params import Params
 from runbook.publish import document
@@ -127,7 +127,7 @@ class Desk:
         self.work.begin("install_service")
         try:
             applied = room.install(self.work.host, plan, self.work.run, overwrite_edits)
-        except BadInput:
+        except (BadInput, Blocked):
             self.work.run.restore(before)
             raise
         except BaseException as error:

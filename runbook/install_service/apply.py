@@ -45,8 +45,8 @@ def apply(
     """Do what the plan says; a second time it changes nothing.
 
     ``keep_edits``: refuse where somebody changed unit or gate by hand; else they are kept as a
-    backup and replaced. Raises ``Blocked`` for drift, a stale plan or another who is at it,
-    ``NotHere`` without systemd, ``NotProved`` for a faulty unit, and when the new service did not
+    backup and replaced. Raises ``Blocked`` for drift, a faulty unit, a stale plan or
+    another who is at it, ``NotHere`` without systemd, ``NotProved`` when the new service did not
     serve and what was there before was brought back.
     """
     require_systemd(host)
@@ -102,7 +102,7 @@ def _refuse_drift(plan: Plan, keep_edits: bool) -> None:
 def _refuse_faults(plan: Plan) -> None:
     failed = [check for check in plan.checks if check.status == "fail"]
     if failed:
-        raise NotProved(
+        raise Blocked(
             "; ".join(f"{check.name}: {check.found}" for check in failed),
             failed[0].wanted,
             failed[0].fix or "correct the parameters, then: runbook service plan PARAMS",
@@ -237,7 +237,7 @@ def prunable(facts: HostFacts) -> list[str]:
 
 
 def plan_uninstall(host: Host, unit: str) -> list[str]:
-    """The files and folders that ``uninstall`` removes. Changes nothing.
+    """What ``uninstall`` does, a line for each file and folder that it removes. Changes nothing.
 
     Raises ``NotHere`` without systemd and where nothing is installed, ``Blocked`` for a unit that
     is not the runbook's.
@@ -249,7 +249,8 @@ def plan_uninstall(host: Host, unit: str) -> list[str]:
     found = [path for path in (places.unit_file, link, places.root) if host.exists(path)]
     if not found:
         raise not_installed(unit)
-    return found + ([STATE] if host.list(STATE) == [unit] else [])
+    found += [STATE] if host.list(STATE) == [unit] else []
+    return [f"stop and disable {unit}", *(f"remove {path}" for path in found)]
 
 
 def uninstall(host: Host, unit: str, keep_edits: bool = True) -> None:

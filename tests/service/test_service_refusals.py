@@ -1,5 +1,6 @@
 """What is not the host of the service is never changed, and what cannot be read is said plainly."""
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -75,10 +76,11 @@ def test_nothing_is_installed_on_the_machine_in_place_of_a_box(tmp_path):
     assert host.executed == []
 
 
-class NoPython(LocalHost):
-    """A host on which every script fails, as on one that has just gone down."""
+class Down(LocalHost):
+    """A host on which every command fails, as on one that has just gone down."""
 
-    python = "/absent/python3"
+    def execute(self, argv, stdin, timeout_s):
+        return super().execute(("/absent/program", *argv), stdin, timeout_s)
 
     def why_no_systemd(self):
         return None
@@ -88,14 +90,16 @@ def test_a_host_that_fails_refutes_the_proofs_and_loses_none(tmp_path):
     params = make_params(1, start_timeout_s=0.5)
     plan = plan_service(Recorder(), params, "baseline", make_measured(1), "run")
     told = []
-    proofs = prove(NoPython(), params, plan.target, Folder(tmp_path), told.append, StandIn())
+    proofs = prove(Down(), params, plan.target, Folder(tmp_path), told.append, StandIn())
     assert told == proofs
     names = [proof.name for proof in proofs]
     assert names[1:11] == ["enabled", "active", "files", *PROCESS_PROOFS]
     assert len(names) == len(set(names)) == 18
     assert {proof.status for proof in proofs[1:13]} == {"refuted"}
-    assert "/absent/python3" in proofs[1].evidence
-    assert len((tmp_path / "service/proofs.json").read_text().splitlines()) > 18
+    assert "/absent/program" in proofs[1].evidence
+    stored = json.loads((tmp_path / "service/proofs.json").read_text())
+    assert [proof["name"] for proof in stored] == names
+    assert "cannot be read" in (tmp_path / "service/journal.txt").read_text()
 
 
 def test_a_host_that_goes_down_between_the_proofs_of_a_process(deployment, tmp_path):
