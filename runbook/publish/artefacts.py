@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from runbook.cells import Cell
 from runbook.launch.spec import LaunchSpec
 from runbook.params import BASELINE
 from runbook.run import Run, Step
+
+_WRITTEN_BY = {"decision.json": ("choose",), "service/proofs.json": ("install_service",)}
+_UNMEASURED = "unmeasured: "
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,8 @@ class Artefacts:
 
     @cached_property
     def decision(self) -> dict[str, Any] | None:
-        """decision.json."""
-        found = self.run.read_json("decision.json")
+        """decision.json, unless it is older than the last attempt to choose."""
+        found = self.run.read_json("decision.json") if self.is_since("decision.json") else None
         return found if isinstance(found, dict) else None
 
     @property
@@ -92,10 +96,17 @@ class Artefacts:
         """service/manifest.json."""
         return dict(self.run.read_json("service/manifest.json") or {})
 
+    @property
+    def unmeasured(self) -> str | None:
+        """Why the service was installed without a measurement; ``None`` where it has one."""
+        run = str(self.manifest.get("run", ""))
+        return run.removeprefix(_UNMEASURED) if run.startswith(_UNMEASURED) else None
+
     @cached_property
     def proofs(self) -> list[dict[str, Any]]:
-        """service/proofs.json."""
-        return list(self.run.read_json("service/proofs.json") or [])
+        """service/proofs.json, unless it is older than the last attempt to install."""
+        name = "service/proofs.json"
+        return list(self.run.read_json(name) or []) if self.is_since(name) else []
 
     def service_file(self, name: str) -> str | None:
         """A text file of ``service/``: the unit, ``diff.txt``, ``journal.txt``."""
@@ -110,6 +121,20 @@ class Artefacts:
             for line in file:
                 if line.endswith("\n") and line.strip():
                     yield json.loads(line)
+
+    def is_since(self, name: str, *stages: str) -> bool:
+        """Whether a file is there, and was written after these stages were last begun.
+
+        ``stages``: by default the one the file is from. A copy or a checkout is later still.
+        """
+        path = self.path / name
+        if not path.is_file():
+            return False
+        begun = [self.steps[stage].started for stage in stages or _WRITTEN_BY[name]]
+        return all(
+            datetime.fromisoformat(started).timestamp() <= path.stat().st_mtime
+            for started in filter(None, begun)
+        )
 
     def _text(self, name: str) -> str | None:
         path = self.path / name

@@ -11,64 +11,54 @@ import hashlib
 import posixpath
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-import nbformat
 from nbconvert import MarkdownExporter
 from nbconvert.preprocessors import Preprocessor
 from nbformat import NotebookNode
-from nbformat.v4 import new_markdown_cell, new_notebook, new_output
+from nbformat.v4 import new_output
 from traitlets.config import Config
 
-from runbook import atomic
-from runbook.errors import BadInput, RunbookWarning
+from runbook.errors import BadInput, HostFailed, RunbookWarning
+from runbook.hosts import LocalHost
 from runbook.hosts.base import Host
-from runbook.publish import host_files, sections
+from runbook.publish import host_files
 from runbook.publish.artefacts import Artefacts
+from runbook.publish.assembly import assemble
 from runbook.publish.figure import FOLDER
 from runbook.publish.markup import drop_html, squeeze
-from runbook.publish.outline import KEYS, OUTLINE, Section
-from runbook.publish.state import headline, not_reached, verdict_lines
-from runbook.publish.tables import Markdown, escape, fence, strip_controls
-from runbook.run import STAGES, STEPS
+from runbook.publish.tables import escape, fence, strip_controls
 
 NAME = "production_v2.md"
 
 _FIGURE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*\.png")
 _DIGEST = re.compile(r"\nDigest of all lines above: `sha256:([0-9a-f]{64})`\n\Z")
 
-#: Sections that no notebook has to bear: without a cell they are made from the artefacts.
-_FROM_ARTEFACTS: Mapping[str, Callable[[Path], Markdown]] = {
-    "operations": sections.operations,
-    "assumptions": sections.assumptions,
-    "limits": sections.limits,
-    "repeat": sections.repeat,
-    "provenance": sections.provenance,
-}
 
-
-def export(run_path: Path, to: Path | None = None, *, mode: int = 0o600) -> Path:
+def export(run_path: Path, to: Path | None = None) -> Path:
     """Write the document of a run, however far it has come; returns where it lies.
 
-    ``to``: the file (default: ``production_v2.md`` in the run folder); its figures are written to
-    ``figures/`` beside it. A file there that was edited by hand, or is not ours, is kept as
-    ``<name>.orig-N`` and named in a ``RunbookWarning``. Raises ``BadInput``.
+    ``to``: the file (default: ``production_v2.md`` in the run folder). A file there that was
+    edited by hand, or is not ours, is kept as ``<name>.orig-N`` and named in a
+    ``RunbookWarning``. Raises ``BadInput``.
     """
-    text, figures = render(run_path)
     path = (to or run_path / NAME).resolve()
     if path.is_dir():
         raise BadInput(f"{path} is a folder", "the name of a file", f"--to '{path / NAME}'")
+    folder = FOLDER if path.parent == run_path.resolve() else figures_of(path.name)
+    text, figures = render(run_path, folder)
     try:
-        for name, png in figures.items():
-            atomic.write(path.parent / FOLDER / name, png, mode)
-        keep_edited(path)
-        atomic.write(path, text, mode)
-    except OSError as error:
+        kept = _write(LocalHost(), str(path), text, figures, folder)
+    except HostFailed as error:
         raise BadInput(
-            f"{path} cannot be written: {error.strerror}", "a folder that can be written"
+            f"{path} cannot be written: {error.found}", "a folder that can be written"
         ) from None
+    if kept:
+        said = f"{path} was edited by hand, or is not ours: kept as {kept}"
+        warnings.warn(RunbookWarning(said), stacklevel=2)
     return path
 
 
@@ -77,28 +67,47 @@ def write_on(host: Host, run_path: Path, to: str) -> str:
 
     What was edited by hand is kept and named as by ``export``. Raises ``HostFailed``.
     """
-    text, figures = render(run_path)
     path = host_files.resolve(host, to)
-    folder = posixpath.dirname(path)
-    host.make_dir(f"{folder}/{FOLDER}", 0o700)
-    for name, png in figures.items():
-        host.write(f"{folder}/{FOLDER}/{name}", png, 0o600)
-    before = host.read(path)
+    folder = figures_of(posixpath.basename(path))
+    text, figures = render(run_path, folder)
+    kept = _write(host, path, text, figures, folder)
     said = f"{to}: written, with {len(figures)} figures"
+    return f"{said}; it was edited by hand, or is not ours: kept as {kept}" if kept else said
+
+
+def figures_of(name: str) -> str:
+    """The folder for the figures of a document outside a run folder: it is that document's alone,
+    so that figures of equal names beside it are not overwritten."""
+    return f"{name}.{FOLDER}"
+
+
+def _write(
+    host: Host, path: str, text: str, figures: Mapping[str, bytes], folder: str
+) -> str | None:
+    """Write figures, then the document; returns under what name an edited one was kept."""
+    beside = posixpath.join(posixpath.dirname(path), folder)
+    host.make_dir(posixpath.dirname(path), 0o700)
+    if figures:
+        host.make_dir(beside, 0o700)
+    for name, png in figures.items():
+        host.write(f"{beside}/{name}", png, 0o600)
+    before, kept = host.read(path), None
     if before is not None and is_edited(before.decode(errors="replace")):
         kept = host_files.keep_copy(host, path, before)
-        said += f"; it was edited by hand, or is not ours: kept as {kept}"
     host.write(path, text, 0o600)
-    return said
+    return kept
 
 
-def render(run_path: Path) -> tuple[str, dict[str, bytes]]:
-    """The text of the document, and its figures: file name to PNG. Nothing is written."""
+def render(run_path: Path, folder: str = FOLDER) -> tuple[str, dict[str, bytes]]:
+    """The text of the document, and its figures: file name to PNG. Nothing is written.
+
+    ``folder``: where the figures will lie, relative to the document.
+    """
     found = Artefacts.of(run_path)
     exporter = MarkdownExporter(config=Config(TemplateExporter={"exclude_input": True}))
     for preprocessor in (_Select, _LinkFigures, _Clean):
         exporter.register_preprocessor(preprocessor, enabled=True)
-    body, resources = exporter.from_notebook_node(_assemble(found))
+    body, resources = exporter.from_notebook_node(assemble(found), resources={"folder": folder})
     text = squeeze(body)
     return f"{text}\nDigest of all lines above: `{digest(text)}`\n", resources.get("figures", {})
 
@@ -112,84 +121,6 @@ def is_edited(text: str) -> bool:
     """Whether a document is not, to the letter, as it was written."""
     match = _DIGEST.search(text)
     return match is None or digest(text[: match.start()]) != f"sha256:{match[1]}"
-
-
-def keep_edited(path: Path) -> Path | None:
-    """Keep a document that was edited by hand as ``<name>.orig-N``, with a ``RunbookWarning``."""
-    if not path.is_file():
-        return None
-    before = path.read_bytes()
-    if not is_edited(before.decode(errors="replace")):
-        return None
-    kept = path.with_name(
-        host_files.free_name(path.name, {one.name for one in path.parent.iterdir()})
-    )
-    atomic.write(kept, before, path.stat().st_mode & 0o777)
-    said = f"{path} was edited by hand, or is not ours: kept as {kept.name}"
-    warnings.warn(RunbookWarning(said), stacklevel=3)
-    return kept
-
-
-# --- putting the notebook of the document together -------------------------------------------
-
-
-def _assemble(found: Artefacts) -> NotebookNode:
-    """One notebook: a heading for each section, then its recorded cells, or why there is none."""
-    recorded = _recorded_cells(found)
-    cells = [new_markdown_cell(_head(found))]
-    for section in OUTLINE:
-        cells.append(new_markdown_cell(f"## {section.title}"))
-        cells += recorded[section.key] or [new_markdown_cell(_without_cell(found, section))]
-    notebook: NotebookNode = new_notebook(cells=cells)
-    return notebook
-
-
-def _head(found: Artefacts) -> str:
-    lines = [f"# {escape(found.run.params.name)}: production record"]
-    said = headline(found)
-    if not said.startswith("Complete"):
-        lines.append(f"**{escape(said)}**")
-    return "\n\n".join([*lines, *filter(None, [sections.what_it_is(found)])])
-
-
-def _without_cell(found: Artefacts, section: Section) -> str:
-    if section.key == "verdict":
-        return "\n".join(f"{number}. {line}" for number, line in enumerate(verdict_lines(found), 1))
-    step = section.step
-    make = _FROM_ARTEFACTS.get(section.key)
-    if make is not None and (step is None or found.steps[step].status == "completed"):
-        return str(make(found.path))
-    assert step is not None
-    return not_reached(found, found.steps[step])
-
-
-def _recorded_cells(found: Artefacts) -> dict[str, list[NotebookNode]]:
-    """The code cells with outputs, by section, of the stages that were begun."""
-    recorded: dict[str, list[NotebookNode]] = {key: [] for key in KEYS}
-    for number, stage in enumerate(STAGES, 1):
-        path = found.path / f"{number:02}_{stage}.ipynb"
-        begun = any(
-            found.steps[step].status != "pending" for step, owner in STEPS.items() if owner == stage
-        )
-        if not path.is_file() or not begun:
-            continue
-        for cell in _read(path).cells:
-            section = cell.metadata.get("record")
-            if cell.cell_type == "code" and section in recorded and cell.outputs:
-                recorded[section].append(cell)
-    return recorded
-
-
-def _read(path: Path) -> NotebookNode:
-    try:
-        notebook: NotebookNode = nbformat.read(path, as_version=4)
-    except Exception as error:  # nbformat raises whatever its parsers do
-        raise BadInput(
-            f"{path} is no notebook ({type(error).__name__}: {str(error)[:200]})",
-            "a notebook as it was executed",
-            "run its stage again: runbook run PARAMS --resume",
-        ) from None
-    return notebook
 
 
 # --- preprocessors, in this order ---------------------------------------------------------------
@@ -239,7 +170,7 @@ def _markdown(text: str) -> NotebookNode:
 
 
 class _LinkFigures(Preprocessor):
-    """Replace images by links to ``figures/``; ``resources["figures"]`` collects them."""
+    """Replace images by links into ``resources["folder"]``; they go to ``resources["figures"]``."""
 
     def preprocess_cell(
         self, cell: NotebookNode, resources: dict[str, Any], index: int
@@ -247,11 +178,15 @@ class _LinkFigures(Preprocessor):
         if cell.cell_type == "code":
             files = resources.setdefault("figures", {})
             section = cell.metadata["record"]
-            cell.outputs = [_linked(output, section, files) for output in cell.outputs]
+            cell.outputs = [
+                _linked(output, section, files, resources["folder"]) for output in cell.outputs
+            ]
         return cell, resources
 
 
-def _linked(output: NotebookNode, section: str, files: dict[str, bytes]) -> NotebookNode:
+def _linked(
+    output: NotebookNode, section: str, files: dict[str, bytes], folder: str
+) -> NotebookNode:
     if "image/png" not in output.data:
         return output
     said = output.metadata.get("runbook", {})
@@ -259,7 +194,7 @@ def _linked(output: NotebookNode, section: str, files: dict[str, bytes]) -> Note
     if not _FIGURE_NAME.fullmatch(name):
         name = f"{section}_{sum(one.startswith(section) for one in files) + 1}.png"
     files[name] = base64.b64decode(output.data["image/png"])
-    return _markdown(f"![{escape(alt)}]({FOLDER}/{name})")
+    return _markdown(f"![{escape(alt)}]({quote(folder)}/{name})")
 
 
 class _Clean(Preprocessor):

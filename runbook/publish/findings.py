@@ -11,6 +11,7 @@ from runbook.cells import Cell
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Params
 from runbook.publish.artefacts import Artefacts
+from runbook.publish.state import status_in_document
 from runbook.publish.tables import (
     UNKNOWN,
     Code,
@@ -25,17 +26,23 @@ from runbook.publish.tables import (
 )
 
 
-def todo_table(run_path: Path) -> Markdown:
-    """The to-do list of the run: each step, how it stands, when, and why."""
+def todo_table(run_path: Path, in_document: bool = False) -> Markdown:
+    """The to-do list of the run: each step, how it stands, when, and why.
+
+    ``in_document``: for the document, which is itself what some of the steps do.
+    """
+    found = Artefacts.of(run_path)
     return table(
         {
             "step": step.name,
-            "status": step.status.replace("_", " "),
+            "status": status_in_document(found, step)
+            if in_document
+            else step.status.replace("_", " "),
             "started": step.started or "-",
             "ended": step.ended or "-",
             "reason": step.reason or "-",
         }
-        for step in Artefacts.of(run_path).steps.values()
+        for step in found.steps.values()
     )
 
 
@@ -43,12 +50,11 @@ def stack_table(run_path: Path) -> Markdown:
     """Facts of the machine and the checks on them, those that are not passed first."""
     stack = Artefacts.of(run_path).stack
     checks, facts = stack.get("checks", []), stack.get("facts", {})
-    rows = facts.items() if isinstance(facts, Mapping) else ((f["name"], f["value"]) for f in facts)
     return joined(
         checks_table(checks),
         "### Facts",
         table(
-            ({"fact": str(name), "found": _plain(value)} for name, value in rows),
+            ({"fact": name, "found": value} for name, value in facts.items()),
             empty="No fact was recorded.",
         ),
     )
@@ -205,12 +211,3 @@ def environment_table(spec: LaunchSpec, params: Params, config: str) -> Markdown
 
 def _names(params: Params) -> set[str]:
     return {one.name for one in params.configurations}
-
-
-def _plain(value: Any) -> Any:
-    """A fact as one cell: mappings and lists written out."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_plain(item)}" for key, item in value.items()) or "none"
-    if isinstance(value, list):
-        return ", ".join(str(_plain(item)) for item in value) or "none"
-    return UNKNOWN if value is None else value

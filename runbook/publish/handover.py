@@ -7,6 +7,7 @@ from pathlib import Path
 
 from runbook.params import Params
 from runbook.publish.artefacts import Artefacts
+from runbook.publish.state import how_it_stands
 from runbook.publish.tables import UNKNOWN, Code, Markdown, code, escape, fence, joined, table
 
 #: Who carries out the commands of the section, by kind of host.
@@ -28,6 +29,8 @@ def service_section(run_path: Path) -> Markdown:
     ]
     configuration = escape(str(manifest.get("configuration", UNKNOWN)))
     parts = [f"Unit {code(unit)}, configuration **{configuration}**."]
+    if found.unmeasured is not None:
+        parts.append(f"**Installed without a measurement: {escape(found.unmeasured)}**")
     if manifest.get("start_timeout_origin"):
         parts.append(escape(str(manifest["start_timeout_origin"])) + ".")
     parts.append(fence(text, "ini") if text else "*The unit was not written.*")
@@ -65,8 +68,11 @@ def _once_installed(found: Artefacts) -> str:
     step = found.steps["install_service"]
     if step.status == "completed":
         return ""
-    how = step.status.replace("_", " ")
-    return f"**The service is not installed (this step is {how}); the following holds once it is.**"
+    if step.status in ("pending", "skipped"):
+        how = f"The service is not installed by this run (this step is {step.status})"
+        return f"**{how}; the following holds once it is.**"
+    said = "The service may run all the same: look at its status, and roll it back if it must not."
+    return f"**{how_it_stands(step)}**\n\n{said}"
 
 
 def _commands(params: Params, run_path: Path) -> list[dict[str, object]]:

@@ -59,9 +59,7 @@ def assumptions(run_path: Path) -> Markdown:
             {"assumption": "the benchmark stands for production traffic", **_traffic(found)},
             {
                 "assumption": "the service has the environment of the launch that was measured",
-                **_judged(
-                    proofs, ("environment", "arguments", "interpreter", "directory", "limits")
-                ),
+                **_judged(proofs, _SAME_LAUNCH),
             },
             {
                 "assumption": "the NCCL tuning fits the PCIe topology",

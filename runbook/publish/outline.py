@@ -9,23 +9,25 @@ from dataclasses import dataclass
 class Section:
     """One section. Cells name it in their metadata: ``{"record": key}``.
 
-    ``step``: the step of the to-do list that brings it about; ``None``: it has content always.
+    ``step``: the step of the to-do list that brings it about, and the ``artefact`` it leaves;
+    without them the section has content always.
     """
 
     key: str
     title: str
     step: str | None = None
+    artefact: str = ""
 
 
 OUTLINE = (
     Section("verdict", "Verdict"),
-    Section("decision", "Decision", "choose"),
-    Section("benchmark", "Benchmark", "benchmark"),
-    Section("launch", "Launch", "choose"),
-    Section("stack", "Stack", "verify_stack"),
-    Section("service", "Service", "install_service"),
-    Section("proofs", "Proofs", "install_service"),
-    Section("operations", "Operations", "install_service"),
+    Section("decision", "Decision", "choose", "decision.json"),
+    Section("benchmark", "Benchmark", "benchmark", "cells.csv"),
+    Section("launch", "Launch", "choose", "launches.json"),
+    Section("stack", "Stack", "verify_stack", "stack.json"),
+    Section("service", "Service", "install_service", "service/manifest.json"),
+    Section("proofs", "Proofs", "install_service", "service/proofs.json"),
+    Section("operations", "Operations", "install_service", "service/manifest.json"),
     Section("assumptions", "The four assumptions"),
     Section("limits", "What was not tested"),
     Section("repeat", "Repeat"),

@@ -31,7 +31,7 @@ def provenance(run_path: Path) -> Markdown:
         ("made by", Code("runbook export")),
     ]
     made = table({"what": what, "value": value} for what, value in rows)
-    return Markdown(f"{made}\n\n### To-do list\n\n{todo_table(run_path)}")
+    return Markdown(f"{made}\n\n### To-do list\n\n{todo_table(run_path, in_document=True)}")
 
 
 def version_of(package: str) -> str:

@@ -1,7 +1,7 @@
-"""The figures of a run folder, a cell each: read, drawn, and saved where they are to lie.
+"""The figures of a run folder, a cell each: read, drawn, and kept there.
 
-``save_to``: a folder (default: the run folder itself) under which ``figures/<name>.png`` is
-written. Nothing to draw is no error: the figure is empty and its text says so.
+``keep``: whether ``figures/<name>.png`` is written into the run folder. Nothing to draw is no
+error: the figure is empty and its text says so.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from runbook.publish.artefacts import Artefacts
 from runbook.publish.figure import Figure
 
 
-def throughput(run_path: Path, save_to: Path | None = None) -> Figure:
+def throughput(run_path: Path, keep: bool = True) -> Figure:
     """Output throughput by concurrency."""
-    return _of_cells(figures.throughput, run_path, save_to)
+    return _of_cells(figures.throughput, run_path, keep)
 
 
-def user_speed(run_path: Path, save_to: Path | None = None) -> Figure:
+def user_speed(run_path: Path, keep: bool = True) -> Figure:
     """Speed of one user against the throughput of all."""
-    return _of_cells(figures.user_speed, run_path, save_to)
+    return _of_cells(figures.user_speed, run_path, keep)
 
 
-def acceptance(run_path: Path, save_to: Path | None = None) -> Figure:
+def acceptance(run_path: Path, keep: bool = True) -> Figure:
     """Acceptance length by concurrency."""
-    return _of_cells(figures.acceptance, run_path, save_to)
+    return _of_cells(figures.acceptance, run_path, keep)
 
 
-def run_order(run_path: Path, save_to: Path | None = None) -> Figure:
+def run_order(run_path: Path, keep: bool = True) -> Figure:
     """Throughput against the own mean in the order run."""
-    return _of_cells(figures.run_order, run_path, save_to)
+    return _of_cells(figures.run_order, run_path, keep)
 
 
-def ratio(run_path: Path, save_to: Path | None = None) -> Figure:
+def ratio(run_path: Path, keep: bool = True) -> Figure:
     """Gain over the baseline as decided. Raises ``NotHere`` before the decision."""
     found = Artefacts.of(run_path)
     if found.decision is None:
@@ -47,10 +47,10 @@ def ratio(run_path: Path, save_to: Path | None = None) -> Figure:
             f"{run_path} holds no decision.json", "a run with its choice made", "run 03_choose"
         )
     drawn = figures.ratio(found.cells, found.decision, found.names)
-    return drawn.save(save_to or run_path)
+    return drawn.save(run_path) if keep else drawn
 
 
-def latency(run_path: Path, save_to: Path | None = None) -> Figure:
+def latency(run_path: Path, keep: bool = True) -> Figure:
     """Distributions of TTFT and TPOT over the whole answers of usable cells."""
     found = Artefacts.of(run_path)
     usable = {(one.config, one.life, one.concurrency) for one in found.cells if one.usable}
@@ -59,14 +59,16 @@ def latency(run_path: Path, save_to: Path | None = None) -> Figure:
         for row in found.requests()
         if (row["config"], row["life"], row["concurrency"]) in usable and not row["error_kind"]
     ]
-    return figures.latency(rows, found.names).save(save_to or run_path)
+    drawn = figures.latency(rows, found.names)
+    return drawn.save(run_path) if keep else drawn
 
 
 def _of_cells(
-    draw: Callable[[Sequence[Cell], Sequence[str]], Figure], run_path: Path, save_to: Path | None
+    draw: Callable[[Sequence[Cell], Sequence[str]], Figure], run_path: Path, keep: bool
 ) -> Figure:
     found = Artefacts.of(run_path)
-    return draw(found.cells, found.names).save(save_to or run_path)
+    drawn = draw(found.cells, found.names)
+    return drawn.save(run_path) if keep else drawn
 
 
 def _with_times(row: Mapping[str, Any]) -> dict[str, Any]:

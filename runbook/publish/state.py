@@ -1,4 +1,4 @@
-"""How far a run has come, in words: the head of the document and what was not reached."""
+"""How far a run has come, in words: the head of the document, its to-do list, what is missing."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from runbook.publish.artefacts import Artefacts
 from runbook.publish.tables import escape, number
 from runbook.run import Step
 
-#: Steps that are at work while a document is exported.
+#: Steps that are at work while a document is exported: it is what they do.
 _EXPORTING = ("draft", "publish", "plan_document")
+
+#: How the reason of a step begins that ended without an installed service.
+_NOT_INSTALLED = "not installed: "
 
 
 def headline(found: Artefacts) -> str:
-    """One line: ``Complete``, ``FAILED at ...``, ``INTERRUPTED at ...`` or ``DRAFT: ...``."""
+    """One line: ``Complete...``, ``FAILED at ...``, ``INTERRUPTED at ...``, ``DRAFT: ...``,
+    ``UNMEASURED: ...`` or ``Measured and chosen, not installed: ...``."""
     stopped = _stopped(found)
     if stopped is not None:
         word = "FAILED" if stopped.status == "failed" else "INTERRUPTED"
@@ -19,7 +23,11 @@ def headline(found: Artefacts) -> str:
     for step in found.steps.values():
         if step.status == "in_progress" and step.name not in _EXPORTING:
             return f"DRAFT: {step.name} is still at work"
+    if found.unmeasured is not None:
+        return f"UNMEASURED: the service was installed without a measurement: {found.unmeasured}"
     service = found.steps["install_service"]
+    if service.status == "skipped" and service.reason.startswith(_NOT_INSTALLED):
+        return f"Measured and chosen, {_reason(service)}"
     if service.status == "skipped":
         return f"DRAFT: the service is not installed: {_reason(service)}"
     if service.status != "completed":
@@ -30,18 +38,39 @@ def headline(found: Artefacts) -> str:
 def not_reached(found: Artefacts, step: Step) -> str:
     """Why the section that ``step`` brings about has no content."""
     stopped = _stopped(found)
-    if step.status in ("failed", "interrupted"):
-        return f"Not reached: {step.name} {step.status}: {escape(_reason(step))}"
-    if step.status == "skipped":
-        return f"Not reached: {step.name} was skipped: {escape(_reason(step))}"
-    if step.status == "in_progress":
-        return f"Not reached: {step.name} is still at work."
     if step.status == "completed":
-        return f"Not recorded: {step.name} has ended, and no executed cell bears this section."
-    if stopped is not None:
+        return f"Not recorded: {step.name} has ended, and left nothing for this section."
+    if step.status == "pending" and stopped is not None:
         word = "failed" if stopped.status == "failed" else "was interrupted"
         return f"Not reached: the run {word} at {stopped.name}."
-    return f"Not reached: {step.name} has not been started."
+    return f"Not reached: {how_it_stands(step)}"
+
+
+def how_it_stands(step: Step) -> str:
+    """A step and its status as a clause of Markdown, with the reason where there is one."""
+    if step.status in ("failed", "interrupted"):
+        return f"{step.name} {step.status}: {escape(_reason(step))}"
+    if step.status == "skipped":
+        return f"{step.name} was skipped: {escape(_reason(step))}"
+    if step.status == "in_progress":
+        return f"{step.name} is still at work."
+    return f"{step.name} has {'ended' if step.status == 'completed' else 'not been started'}."
+
+
+def unfinished(step: Step) -> str:
+    """What must be said before what a step left that is not completed."""
+    return f"**Unfinished: {how_it_stands(step)}**\n\nWhat follows is recorded all the same."
+
+
+def status_in_document(found: Artefacts, step: Step) -> str:
+    """The status of a step as a document shows it that is itself the work of some steps."""
+    said = step.status.replace("_", " ")
+    if step.status == "in_progress" and step.name in _EXPORTING:
+        return f"{said} (this document)"
+    at_work = found.steps["publish"].status == "in_progress"
+    if at_work and step.name == "plan_document" and step.status == "pending":
+        return f"{said} (follows this document)"
+    return said
 
 
 def verdict_lines(found: Artefacts) -> list[str]:
@@ -101,6 +130,8 @@ def _measured_choice(decision: dict[str, object]) -> str:
 
 def _service(found: Artefacts) -> str:
     unit = escape(found.run.params.service.unit)
+    if found.unmeasured is not None:
+        unit += f", installed without a measurement ({escape(found.unmeasured)})"
     if not found.proofs:
         return f"{unit} is not proved: no proof was made."
     by_status: dict[str, int] = {}

@@ -140,6 +140,8 @@ def requests() -> str:
 def build_run(path: Path) -> Run:
     """A run folder with all artefacts and all steps completed, without notebooks."""
     run = Run.create(parameters(), path)
+    for step in STEPS:
+        run.begin(step)
     run.write("cells.csv", cells.to_csv(measured_cells()))
     run.write("requests.jsonl", requests())
     run.write_json("decision.json", decision())
@@ -177,7 +179,6 @@ def build_run(path: Path) -> Run:
         ],
     )
     for step in STEPS:
-        run.begin(step)
         run.finish(step, "completed", "done")
     return run
 

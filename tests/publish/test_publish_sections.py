@@ -85,7 +85,9 @@ def test_operations_of_a_service_that_is_not_there_say_so(run):
     stored = run.read_json("run.json")
     stored["steps"][4].update(status="skipped", reason="no --apply")
     run.write_json("run.json", stored)
-    assert "is not installed (this step is skipped)" in str(sections.operations(run.path))
+    assert "is not installed by this run (this step is skipped)" in str(
+        sections.operations(run.path)
+    )
 
 
 def test_operations_on_a_real_host_are_systemctl(run):
