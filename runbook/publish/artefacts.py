@@ -130,8 +130,9 @@ class Artefacts:
         path = self.path / name
         if not path.is_file():
             return False
-        begun = [self.steps[stage].started for stage in stages or _WRITTEN_BY[name]]
-        return all(
+        steps = [self.steps[stage] for stage in stages or _WRITTEN_BY[name]]
+        begun = [step.started for step in steps]
+        return all(step.status != "pending" for step in steps) and all(
             datetime.fromisoformat(started).timestamp() <= path.stat().st_mtime
             for started in filter(None, begun)
         )

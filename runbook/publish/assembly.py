@@ -40,9 +40,6 @@ _FIGURES: Mapping[str, tuple[Callable[..., Figure], ...]] = {
     "benchmark": (run_figures.throughput, run_figures.latency, run_figures.run_order),
 }
 
-#: What ``runbook service`` writes anew, after the notebooks that show it.
-_SERVICE_FILES = ("service/manifest.json", "service/proofs.json")
-
 
 def assemble(found: Artefacts) -> NotebookNode:
     """One notebook: head, then every section with its cells. Raises ``BadInput``."""
@@ -87,11 +84,7 @@ def _is_current(found: Artefacts, stage: str, name: str) -> bool:
     """
     if found.steps[stage].status not in ("completed", "failed", "skipped"):
         return False
-    if not found.is_since(name, *STAGES[: STAGES.index(stage) + 1]):
-        return False
-    files = [found.path / file for file in _SERVICE_FILES if stage in STAGES[3:]]
-    written = (found.path / name).stat().st_mtime_ns
-    return all(file.stat().st_mtime_ns <= written for file in files if file.is_file())
+    return found.is_since(name, *STAGES[: STAGES.index(stage) + 1])
 
 
 def _read(path: Path) -> NotebookNode:
@@ -128,7 +121,7 @@ def _cells_from_artefacts(found: Artefacts, section: Section) -> list[NotebookNo
 def _is_there(found: Artefacts, section: Section) -> bool:
     """Whether what the section is made from was left, and not by a pass before the last one.
 
-    What the service leaves may be there without its step: ``runbook service`` works by itself.
+    A service of an earlier pass may run all the same: how it is operated is always said.
     """
     assert section.step is not None
     if section.key in ("decision", "proofs"):
@@ -136,7 +129,7 @@ def _is_there(found: Artefacts, section: Section) -> bool:
     else:
         left = (found.path / section.artefact).is_file()
     begun = found.steps[section.step].status != "pending"
-    return left and (begun or section.step == "install_service")
+    return left and (begun or section.key == "operations")
 
 
 def _figure_cell(section: str, figure: Figure) -> NotebookNode:

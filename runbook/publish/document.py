@@ -12,7 +12,7 @@ import posixpath
 import re
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import quote
 
@@ -22,6 +22,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_output
 from traitlets.config import Config
 
+from runbook import atomic
 from runbook.errors import BadInput, HostFailed, RunbookWarning
 from runbook.hosts import LocalHost
 from runbook.hosts.base import Host
@@ -51,15 +52,23 @@ def export(run_path: Path, to: Path | None = None) -> Path:
     folder = FOLDER if path.parent == run_path.resolve() else figures_of(path.name)
     text, figures = render(run_path, folder)
     try:
-        kept = _write(LocalHost(), str(path), text, figures, folder)
-    except HostFailed as error:
+        kept = _write(_Here(), str(path), text, figures, folder)
+    except (HostFailed, OSError) as error:
         raise BadInput(
-            f"{path} cannot be written: {error.found}", "a folder that can be written"
+            f"{path} cannot be written: {error}", "a folder that can be written"
         ) from None
     if kept:
         said = f"{path} was edited by hand, or is not ours: kept as {kept}"
         warnings.warn(RunbookWarning(said), stacklevel=2)
     return path
+
+
+class _Here(LocalHost):
+    """This machine; no process in between could be cut off from what it writes."""
+
+    def write(self, path: str | PurePath, data: str | bytes, mode: int = 0o644) -> None:
+        """Replace a file, whole or not at all. Raises ``OSError``."""
+        atomic.write(Path(path), data, mode)
 
 
 def write_on(host: Host, run_path: Path, to: str) -> str:

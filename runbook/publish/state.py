@@ -23,8 +23,6 @@ def headline(found: Artefacts) -> str:
     for step in found.steps.values():
         if step.status == "in_progress" and step.name not in _EXPORTING:
             return f"DRAFT: {step.name} is still at work"
-    if found.unmeasured is not None:
-        return f"UNMEASURED: the service was installed without a measurement: {found.unmeasured}"
     service = found.steps["install_service"]
     if service.status == "skipped" and service.reason.startswith(_NOT_INSTALLED):
         return f"Measured and chosen, {_reason(service)}"
@@ -32,6 +30,8 @@ def headline(found: Artefacts) -> str:
         return f"DRAFT: the service is not installed: {_reason(service)}"
     if service.status != "completed":
         return "DRAFT: the service is not installed yet"
+    if found.unmeasured is not None:
+        return f"UNMEASURED: the service was installed without a measurement: {found.unmeasured}"
     return "Complete: measured, chosen and installed"
 
 

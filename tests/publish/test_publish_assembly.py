@@ -126,9 +126,13 @@ def test_a_notebook_is_not_used_when_an_earlier_stage_was_begun_after_it(run):
 
 
 def test_a_later_proof_outdates_the_notebooks_that_show_proofs(run):
-    write_notebook(run, "install_service")
-    write_notebook(run, "publish")
+    change_step(run, "install_service", started="2020-01-01T00:00:00Z")
+    write_notebook(run, "install_service", age_s=0)
     assert "OLD install_service" in text_of(run)
+    write_notebook(run, "install_service", age_s=60)
+    write_notebook(run, "publish", age_s=60)
+    run.begin("install_service")
+    run.finish("install_service", "completed")
     proofs = run.read_json("service/proofs.json")
     proofs[0].update(status="refuted", evidence="PATH differs")
     run.write_json("service/proofs.json", proofs)
@@ -213,10 +217,11 @@ def test_a_service_installed_without_a_measurement_says_so_first(run):
     assert "installed without a measurement" in section(text, "Verdict").splitlines()[1]
 
 
-def test_a_service_installed_by_hand_is_shown_before_its_step_was_begun(run):
+def test_the_service_of_an_earlier_pass_can_be_operated_and_proves_nothing(run):
     change_step(run, "install_service", status="pending", started=None)
     text = text_of(run)
-    assert section(text, "Service").startswith("**Unfinished: install_service has not been star")
+    assert section(text, "Service") == "Not reached: install_service has not been started."
+    assert "no proof was made" in section(text, "Verdict")
     assert "service rollback" in section(text, "Operations")
 
 

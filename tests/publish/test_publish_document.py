@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import re
 import shutil
 import stat
@@ -17,6 +18,7 @@ from runbook.errors import BadInput, RunbookWarning
 from runbook.hosts import LocalHost
 from runbook.publish import document
 from runbook.publish.outline import OUTLINE
+from runbook.run import process_mark
 
 GFM = MarkdownIt("gfm-like", {"linkify": False})
 GOLDEN = Path(__file__).with_name("golden_production_v2.md")
@@ -187,6 +189,7 @@ def test_a_failed_run_says_where_and_why(run):
 
 def test_a_draft_says_that_the_service_is_not_installed(run):
     set_todo(run, 3, "draft", "in_progress")
+    change_step(run, "draft", owner=process_mark(os.getpid()))
     shutil.rmtree(run.path / "service")
     text = document.export(run.path).read_text()
     assert "**DRAFT: the service is not installed yet**" in text.splitlines()[:4]
