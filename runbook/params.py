@@ -120,6 +120,11 @@ class Stack(Strict):
     nccl: VersionRange = Field(
         "!=2.26.2,!=2.30.4", description="version range of NCCL, without builds known to hang"
     )
+    collective_s: Seconds = Field(120.0, description="time limit of a trial all-reduce")
+    collective_us: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        default_factory=dict,
+        description="its recorded microseconds by bytes (32768, 262144, 33554432)",
+    )
     governor: str = Field("performance", description="frequency governor; another only warns")
     max_swappiness: Annotated[int, Field(ge=0, le=200)] = Field(
         10, description="vm.swappiness; more only warns"

@@ -1,5 +1,5 @@
 """Asks the serving interpreter of a launch what it finds around it (``serving.py``,
-``accelerator.py``; entered by ``enter.py``).
+``accelerator.py``, ``collective.py``; entered by ``enter.py``).
 
 This side runs with the runbook. Verification asks before the benchmark, drift asks again later.
 """
@@ -30,7 +30,7 @@ class Questions:
 
     ``packages``: distributions whose versions matter. ``files``: hashed up to
     ``hash_up_to_bytes``. ``disks``: paths whose free room matters. ``tools``: programs on PATH.
-    ``torch``: import it and tell, which takes seconds.
+    ``torch``: import it and tell, which takes seconds. ``gpus`` and ``limit_s``: of an all-reduce.
     """
 
     packages: Sequence[str] = ()
@@ -39,6 +39,8 @@ class Questions:
     disks: Sequence[str] = ()
     tools: Sequence[str] = ()
     torch: bool = False
+    gpus: int = 0
+    limit_s: float = 60.0
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,9 @@ from runbook.publish.tables import Markdown, code, escape, table
 #: Names of the proofs that the service is started as it was measured.
 _SAME_LAUNCH = ("environment", "arguments", "interpreter", "directory", "limits")
 
+#: Checks on NCCL and the links it uses.
+_NCCL = ("nccl", "topology", "p2p", "acs", "collective")
+
 _ALGORITHM_FLAGS = ("--speculative-algorithm", "--spec-type")
 
 
@@ -63,7 +66,7 @@ def assumptions(run_path: Path) -> Markdown:
             },
             {
                 "assumption": "the NCCL tuning fits the PCIe topology",
-                **_judged(checks, ("nccl", "topology", "p2p", "acs"), ("topology", "p2p")),
+                **_judged(checks, _NCCL, ("topology", "p2p")),
             },
             {
                 "assumption": "the model files are where they were, and what they were",

@@ -136,6 +136,49 @@ def check_nccl_graph(launch: Launch) -> Answer:
     return ("pass" if graph["gpus"] == gpus else "fail"), found, wanted, fix
 
 
+def check_collective(launch: Launch) -> Answer:
+    """All cards really reach one another, in a time that was recorded before."""
+    trial, stack = launch.need("collective"), launch.case.stack
+    wanted = f"an answer within {stack.collective_s:g} s"
+    if not trial["us"]:
+        after = f"; at work afterwards: GPU {', '.join(trial['busy_after'])}"
+        found = "no all-reduce: " + (trial["said"] or "no answer in time, NCCL hangs")
+        fix = "see topology, acs, iommu; try NCCL_P2P_DISABLE=1; reset cards that stay at work"
+        return "fail", found + after * bool(trial["busy_after"]), wanted, fix
+    found = ", ".join(f"{int(size) >> 10} KiB {us:.0f} us" for size, us in trial["us"].items())
+    slow = {
+        size: us for size, us in stack.collective_us.items() if trial["us"].get(size, 0) > 1.3 * us
+    }
+    if slow:
+        wanted = ", ".join(f"{int(size) >> 10} KiB {us:g} us" for size, us in slow.items())
+        return "warn", found, wanted, "compare NCCL's variables, its graph, driver and topology"
+    return "pass", found, wanted, ""
+
+
+def check_loaded_link(launch: Launch) -> Answer:
+    """Links at rest say nothing of their speed: read while all cards send."""
+    trial, stack = launch.need("collective"), launch.case.stack
+    links = {card["index"]: card for card in trial["links"]}
+    told = {
+        index: (card["pcie.link.gen.current"], card["pcie.link.width.current"])
+        for index, card in links.items()
+    }
+    if not told or not all(word.isdecimal() for pair in told.values() for word in pair):
+        raise Missing("no link could be read under load")
+    slow = {
+        index: pair
+        for index, pair in told.items()
+        if int(pair[0]) < stack.pcie_gen or int(pair[1]) < stack.pcie_width
+    }
+    shown = slow or told
+    found = "; ".join(
+        f"GPU {index}: generation {gen} x{lanes}" for index, (gen, lanes) in shown.items()
+    )
+    wanted = f"generation {stack.pcie_gen}, {stack.pcie_width} lanes under load, at least"
+    fix = "reseat the card; see slot, riser and the BIOS setting of the link"
+    return ("fail" if slow else "pass"), found, wanted, fix
+
+
 def check_draft_fits(launch: Launch) -> Answer:
     """The draft's sizes are the target's, and its positions reach the prompts to serve."""
     paths = model_paths(launch.case.params)
@@ -176,4 +219,6 @@ ACCELERATED_CHECKS: dict[str, Callable[[Launch], Answer]] = {
     "nccl": check_nccl,
     "nccl_conf": check_nccl_conf,
     "nccl_graph": check_nccl_graph,
+    "collective": check_collective,
+    "loaded_link": check_loaded_link,
 }

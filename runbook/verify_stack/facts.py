@@ -128,7 +128,34 @@ def gather(
     readings["port"] = Reading(
         {"port": params.server.port, "holder": port_holder(params.server.port)}
     )
-    return StackFacts(readings, _ask_launches(host, specs, questions_for(params, engine)))
+    questions = questions_for(params, engine)
+    answers = _ask_launches(host, specs, questions)
+    if questions.gpus > 1:
+        answers = _ask_collective(host, specs, questions, answers, readings["gpu_processes"])
+    return StackFacts(readings, answers)
+
+
+def _ask_collective(
+    host: Host,
+    specs: Mapping[str, LaunchSpec],
+    questions: Questions,
+    answers: Mapping[str, ServingFacts],
+    processes: Reading,
+) -> dict[str, ServingFacts]:
+    """An all-reduce once for every set of NCCL's variables, where nobody is on the cards."""
+    if processes.value != []:
+        why = processes.reason or "not tried: the cards are in use (check idle)"
+        busy = ServingFacts({}, {"collective": why})
+        return {name: answer.joined(busy) for name, answer in answers.items()}
+    tried: dict[Any, ServingFacts] = {}
+    found = {}
+    for name, spec in specs.items():
+        variables = tuple(sorted(one for one in spec.env.items() if one[0].startswith("NCCL_")))
+        if variables not in tried and answers[name].facts.get("torch"):
+            tried[variables] = ask_serving(host, spec, questions, "collective")
+        silent = ServingFacts({}, {"collective": "not tried: torch cannot be imported"})
+        found[name] = answers[name].joined(tried.get(variables, silent))
+    return found
 
 
 def _ask_launches(
@@ -166,6 +193,8 @@ def questions_for(params: Params, engine: Engine) -> Questions:
         disks=_distinct([params.server.cwd]),
         tools=_distinct(stack.tools),
         torch=stack.gpus > 0,
+        gpus=stack.gpus if stack.checks.get("collective") != "off" else 0,
+        limit_s=stack.collective_s,
     )
 
 

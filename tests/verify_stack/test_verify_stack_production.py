@@ -20,6 +20,13 @@ ENGINE = engine_for(WANTED.server)
 SPECS = {one.name: ENGINE.launch_spec(WANTED, one) for one in WANTED.configurations}
 LIBNCCL = "/opt/sglang/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2"
 JIT_CACHE = "flashinfer-jit-cache"
+
+
+def link(index, gen=5):
+    words = {"pcie.link.gen.current": str(gen), "pcie.link.width.current": "16"}
+    return {"index": str(index), **words}
+
+
 CONFIG = {
     "architectures": ["KimiK25ForConditionalGeneration"],
     "model_type": "kimi_k25",
@@ -42,6 +49,12 @@ FACTS = {
         "nccl_loaded": [LIBNCCL],
     },
     "nccl": {"packages": {"nvidia-nccl-cu13": "2.28.9"}, "libraries": [LIBNCCL], "preload": ""},
+    "collective": {
+        "us": {"32768": 26.0, "33554432": 1400.0},
+        "said": "",
+        "links": [link(index) for index in range(8)],
+        "busy_after": [],
+    },
     "nccl_conf": {},
     "nccl_graph": {"path": ""},
     "models": {
@@ -117,6 +130,23 @@ def changed(name, **values):
         ("nccl_graph", {"nccl_graph": {"path": "/g", "why": "gone"}}, "fail", "/g: gone"),
         ("nccl_graph", {"nccl_graph": {"path": "/g", "sha256": "ab", "gpus": 4}}, "fail", "4 GPUs"),
         ("nccl_graph", {"nccl_graph": {"path": "/g", "sha256": "ab", "gpus": 8}}, "pass", "8 GPUs"),
+        ("collective", {}, "pass", "32 KiB 26 us, 32768 KiB 1400 us"),
+        ("collective", changed("collective", us={}), "fail", "NCCL hangs"),
+        (
+            "collective",
+            changed("collective", us={}, said="NCCL error", busy_after=["0", "3"]),
+            "fail",
+            "NCCL error; at work afterwards: GPU 0, 3",
+        ),
+        ("loaded_link", {}, "pass", "GPU 7: generation 5 x16"),
+        (
+            "loaded_link",
+            changed("collective", links=[link(3, gen=4)]),
+            "fail",
+            "GPU 3: generation 4",
+        ),
+        ("loaded_link", changed("collective", links=[link(3, gen="[N/A]")]), "unknown", "no link"),
+        ("loaded_link", changed("collective", links=[]), "unknown", "no link"),
         ("model", {}, "pass", "64 shards"),
         (
             "model",
@@ -210,6 +240,12 @@ def test_affinity_that_is_not_that_of_the_node_warns():
 
 def test_an_old_driver_for_the_cuda_of_torch_fails():
     assert check("torch", facts("old-compiler"), driver_version="").status == "fail"
+
+
+def test_an_all_reduce_slower_than_recorded_warns():
+    assert check("collective", collective_us={"32768": 21.0}).status == "pass"
+    said = check("collective", collective_us={"32768": 19.0})
+    assert (said.status, said.wanted) == ("warn", "32 KiB 19 us")
 
 
 def test_memory_below_what_is_wanted_only_warns():
