@@ -260,7 +260,8 @@ class Run:
     def locked(self) -> Iterator[None]:
         """Hold the run for this process. Raises ``RunBusy`` naming the holder.
 
-        Inside a kernel that the runner started, the runner's lock is enough.
+        Inside a kernel that the runner started, the runner's lock is enough; and a process that
+        holds the run may hold it again.
         """
         descriptor = os.open(self.path / "run.lock", os.O_RDWR | os.O_CREAT, 0o600)
         with os.fdopen(descriptor, "r+") as lock:
@@ -268,7 +269,7 @@ class Run:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 holder = lock.read().strip() or "unknown"
-                if holder == os.environ.get(RUNNER_PID):
+                if holder in (str(os.getpid()), os.environ.get(RUNNER_PID)):
                     yield
                     return
                 raise RunBusy(
