@@ -1,0 +1,279 @@
+"""Readiness gate of a unit: ends when the service has served, or at once when it cannot.
+
+Run by systemd as ExecStartPost, so that ``systemctl start`` returns when a completion was served.
+It climbs a ladder (the port is ours, health, model, a streamed completion of two tokens or more)
+and watches the main process all the while. It prints what it waits for.
+
+Exit codes, chosen outside those that systemd gives names to (2 to 7, 64 to 78, 200 and up):
+0 served; 10 the main process is gone; 11 out of time; 12 the server will not serve us; 13 usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import sys
+import threading
+import time
+import urllib.parse
+from pathlib import Path
+
+GONE, LATE, REFUSED, USAGE = 10, 11, 12, 13
+SAY_AGAIN_S = 15.0
+
+
+class Refused(Exception):
+    """The server answers, and waiting longer will not help."""
+
+
+class NotYet(Exception):
+    """The server is not ready; the text says in what way."""
+
+
+def process_start(pid: int) -> str | None:
+    """Start time of a process in clock ticks; ``None`` when it has ended or is a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in ("Z", "X") else fields[19]
+
+
+def listening_inodes(port: int) -> set[str]:
+    """Inodes of the sockets that listen on ``port``."""
+    found = set()
+    for name in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/self/net/{name}").read_text().splitlines()[1:]
+        except OSError:
+            continue
+        rows = [line.split() for line in lines]
+        found |= {r[9] for r in rows if r[3] == "0A" and int(r[1].split(":")[1], 16) == port}
+    return found
+
+
+def cgroup(pid: int | str) -> str:
+    """The control groups of a process as text; empty when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cgroup").read_text()
+    except OSError:
+        return ""
+
+
+def unit_holds_port(port: int, main: int) -> bool | None:
+    """Whether a process of ``main``'s control group listens on ``port``.
+
+    ``None`` when that cannot be read. An older server that still holds the port would answer in
+    the place of the new one.
+    """
+    inodes = listening_inodes(port)
+    if not inodes:
+        return False
+    ours, readable = cgroup(main), False
+    for process in Path("/proc").glob("[0-9]*"):
+        if process.name != str(main) and cgroup(process.name) != ours:
+            continue
+        try:
+            for descriptor in (process / "fd").iterdir():
+                readable = True
+                link = str(descriptor.readlink())
+                if link.startswith("socket:[") and link[8:-1] in inodes:
+                    return True
+        except OSError:
+            continue
+    return False if readable else None
+
+
+class Ladder(threading.Thread):
+    """Asks the server until it has served; ``waits_for`` is the rung it stands on."""
+
+    def __init__(self, url: str, model: str, tokens: int, main: int, key: str | None) -> None:
+        super().__init__(daemon=True)
+        parts = urllib.parse.urlsplit(url)
+        self.host, self.port = parts.hostname or "127.0.0.1", parts.port or 80
+        self.base = parts.path.rstrip("/")
+        self.model, self.tokens, self.main = model, tokens, main
+        self.headers = {"Content-Type": "application/json"}
+        if key:
+            self.headers["Authorization"] = f"Bearer {key}"
+        self.waits_for = "the first look"
+        self.served: str | None = None
+        self.refused: str | None = None
+
+    def run(self) -> None:
+        """Climb again and again, less often as time goes by, until served or refused."""
+        begun = time.monotonic()
+        while self.served is None and self.refused is None:
+            try:
+                self.climb()
+            except Refused as error:
+                self.refused = str(error)
+            except NotYet as error:
+                self.waits_for = str(error)
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                self.waits_for = f"an answer ({type(error).__name__}: {error})"
+            time.sleep(min(1.0, max(0.1, (time.monotonic() - begun) / 50)))
+
+    def climb(self) -> None:
+        """One try, from the bottom. Raises ``NotYet`` or ``Refused``."""
+        if self.main and unit_holds_port(self.port, self.main) is False:
+            if listening_inodes(self.port):
+                raise NotYet(f"port {self.port}: held by a process that is not of this unit")
+            raise NotYet(f"the server to listen on port {self.port}")
+        self.waits_for = "health"
+        status, _ = self.get("/health")
+        if status not in (200, 404, 405):
+            raise NotYet(f"health (it says {status})")
+        model = self.served_model()
+        self.waits_for = f"a completion of {model}"
+        count = self.complete(model)
+        if count < self.tokens:
+            raise NotYet(f"a completion of {self.tokens} tokens (it gave {count})")
+        self.served = f"{model} served a completion of {count} tokens"
+
+    def served_model(self) -> str:
+        """The id to ask for, which the server must list."""
+        status, body = self.get("/v1/models")
+        if status in (401, 403):
+            raise Refused(f"/v1/models says {status}: the server wants an API key we do not have")
+        if status != 200:
+            raise NotYet(f"the list of models (it says {status})")
+        names = [str(entry["id"]) for entry in json.loads(body)["data"]]
+        if self.model and self.model not in names:
+            raise Refused(f"the server has the models {names}, not {self.model}")
+        if not names:
+            raise NotYet("a model in the list of models")
+        return self.model or names[0]
+
+    def complete(self, model: str) -> int:
+        """Tokens of one streamed completion: those of ``usage``, else the pieces of text."""
+        body = {
+            "model": model,
+            "messages": [{"role": "user", "content": "Count from one to twenty."}],
+            "max_tokens": 16,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        connection = http.client.HTTPConnection(self.host, self.port)
+        try:
+            path = f"{self.base}/v1/chat/completions"
+            connection.request("POST", path, json.dumps(body), self.headers)
+            answer = connection.getresponse()
+            if answer.status in (401, 403):
+                raise Refused(
+                    f"it says {answer.status}: the server wants an API key we do not have"
+                )
+            if answer.status != 200:
+                said = answer.read(300).decode(errors="replace")
+                raise NotYet(f"a completion (it says {answer.status}: {said})")
+            return count_tokens(answer)
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        """Status and body of a GET."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
+        try:
+            connection.request("GET", self.base + path, headers=self.headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+
+def count_tokens(stream: http.client.HTTPResponse) -> int:
+    """Tokens of a streamed chat answer. Raises ``NotYet`` for an error in the stream or no end."""
+    pieces, usage, ended = 0, 0, False
+    for line in stream:
+        if not line.startswith(b"data:"):
+            continue
+        data = line[5:].strip()
+        if data == b"[DONE]":
+            ended = True
+            break
+        event = json.loads(data)
+        if event.get("error"):
+            raise NotYet(f"a completion (the stream says {event['error']})")
+        usage = (event.get("usage") or {}).get("completion_tokens") or usage
+        for choice in event.get("choices") or []:
+            delta = choice.get("delta") or {}
+            text = [delta.get(key) for key in ("content", "reasoning_content", "reasoning")]
+            pieces += any(text)
+            ended = ended or choice.get("finish_reason") is not None
+    if not ended:
+        raise NotYet("a completion that comes to its end")
+    return max(pieces, usage)
+
+
+def wait(ladder: Ladder, main: int, deadline_s: float) -> int:
+    """Watch ladder, main process and clock; return the exit code."""
+    begun = time.monotonic()
+    born = process_start(main) if main else None
+    said, said_at = "", 0.0
+    ladder.start()
+    while True:
+        waited = time.monotonic() - begun
+        if ladder.served:
+            print(f"gate: ready after {waited:.1f} s: {ladder.served}", flush=True)
+            return 0
+        rung = ladder.waits_for
+        if main and (born is None or process_start(main) != born):
+            print(f"gate: main process {main} is gone while waiting for {rung}", flush=True)
+            return GONE
+        if ladder.refused:
+            print(f"gate: will not become ready: {ladder.refused}", flush=True)
+            return REFUSED
+        if waited > deadline_s:
+            print(f"gate: gave up after {waited:.0f} s waiting for {rung}", flush=True)
+            return LATE
+        if (rung != said and waited - said_at >= 1) or waited - said_at >= SAY_AGAIN_S:
+            print(f"gate: {waited:.0f} of {deadline_s:.0f} s, waiting for {rung}", flush=True)
+            said, said_at = rung, waited
+        time.sleep(0.05)
+
+
+def read_key(main: int) -> str | None:
+    """The API key from systemd's credentials, ``None`` without one.
+
+    Older releases of systemd (252) hide them from ExecStartPost; then the main process's own view
+    of the same folder is read. Raises ``OSError`` when there is a key that cannot be read.
+    """
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    if not folder:
+        return None
+    for view in ("", f"/proc/{main}/root"):
+        try:
+            return Path(f"{view}{folder}/api-key").read_text().strip() or None
+        except FileNotFoundError:
+            return None
+        except PermissionError:
+            if view or not main:
+                raise
+    return None
+
+
+def main() -> int:
+    """Read the command line, wait, return the exit code."""
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    parser.add_argument("--url", required=True, help="base URL without /v1")
+    parser.add_argument("--model", default="", help="id that must be served; empty for the first")
+    parser.add_argument("--deadline", type=float, required=True, help="seconds")
+    parser.add_argument("--tokens", type=int, default=2, help="tokens that count as served")
+    try:
+        given = parser.parse_args()
+        pid = int(os.environ.get("MAINPID") or 0)
+        key = read_key(pid)
+    except (argparse.ArgumentError, ValueError, OSError) as error:
+        print(f"gate: {error}", flush=True)
+        return USAGE
+    ladder = Ladder(given.url, given.model, given.tokens, pid, key)
+    return wait(ladder, pid, given.deadline)
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # a request that hangs in its thread must not hold the unit's start
