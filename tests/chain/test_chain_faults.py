@@ -90,9 +90,9 @@ def test_a_runner_that_is_ended_in_the_benchmark(short, number, code, status):
     assert step.status == status
     if status == "failed":
         assert number.name in step.reason
-    for path in out.glob("*.ipynb"):
-        nbformat.read(path, as_version=4)
-    assert not [path for path in out.iterdir() if path.name.startswith(".executing")]
+    for book in out.glob("*.ipynb"):
+        nbformat.read(book, as_version=4)
+    assert not [left for left in out.iterdir() if left.name.startswith(".executing")]
     finished = {(row["config"], row["concurrency"]): row["life"] for row in cells_of(out)}
     assert finished
 
