@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from runbook.errors import BadInput
+from runbook.errors import BadInput, Blocked
 from runbook.hosts.base import Host
 from runbook.publish import host_files
 from runbook.publish.artefacts import Artefacts
@@ -79,7 +79,8 @@ def update_on(host: Host, path: str, block: str) -> str:
     """Put ``block`` into the plan document at the absolute ``path``; says what was done.
 
     A link is followed and stays, mode and owner stay; a block that was edited by hand is kept
-    with its whole file as ``<name>.orig-N``. Raises ``BadInput`` as ``update``, ``HostFailed``.
+    with its whole file as ``<name>.orig-N``. Raises ``Blocked`` where ``update`` refuses the file
+    (by now the service is up), ``HostFailed``.
     """
     target = host_files.resolve(host, path)
     before = host.read(target)
@@ -87,7 +88,7 @@ def update_on(host: Host, path: str, block: str) -> str:
         after = update(before, block)
         edited = before is not None and is_edited(before)
     except BadInput as error:
-        raise BadInput(f"{path}: {error.found}", error.wanted, error.do) from None
+        raise Blocked(f"{path}: {error.found}", error.wanted, error.do) from None
     if after == before:
         return f"{path}: the block was up to date"
     said = f"{path}: the block was {'replaced' if before and _find(before) else 'inserted'}"

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from runbook.errors import BadInput, HostFailed
+from runbook.errors import BadInput, Blocked, HostFailed
 from runbook.hosts import LocalHost
 from runbook.publish.plan_document import block, is_edited, update, update_on
 
@@ -170,7 +170,7 @@ def test_a_block_edited_by_hand_is_told_and_kept(plan):
 
 def test_two_blocks_are_named_with_the_file(plan):
     plan.write_bytes(2 * update(None, "a"))
-    with pytest.raises(BadInput, match=r"plans/plan\.md: the plan document holds 2 blocks"):
+    with pytest.raises(Blocked, match=r"plans/plan\.md: the plan document holds 2 blocks"):
         update_on(LocalHost(), str(plan), BLOCK)
 
 
