@@ -1,7 +1,8 @@
 """From benchmarked LLM serving configurations to a proved systemd service.
 
 The rooms are imported when they are first used, so that ``import runbook`` costs nothing:
-``runbook.open_stage`` begins a notebook, ``runbook.stages`` does a stage's work in its run.
+``runbook.open_stage`` begins a notebook, ``runbook.stages`` does a stage's work in its run,
+``runbook.exploring`` asks the rule of choice under other terms.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["open_stage", "publish", "stages"]
+__all__ = ["exploring", "open_stage", "publish", "stages"]
 
 
 def __getattr__(name: str) -> Any:
