@@ -10,11 +10,14 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from runbook.errors import RunbookError
+
+if TYPE_CHECKING:
+    from runbook.params import Format
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
@@ -100,12 +103,23 @@ def status(run_folder: Path, as_json: bool) -> None:
 @verbs.command()
 @_run_folder()
 @click.option("--to", type=click.Path(path_type=Path), help="Where to write the document.")
-def export(run_folder: Path, to: Path | None) -> None:
-    """Write production_v2.md of RUN with nbconvert, also of a half-finished run."""
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["markdown", "html"]),
+    help="html: one self-contained page. Default: record.formats; with --to, by its ending.",
+)
+def export(run_folder: Path, to: Path | None, form: Format | None) -> None:
+    """Write the record of RUN (production_v2.md) with nbconvert, also of a half-finished run."""
     from runbook.publish import document
     from runbook.run import Run
 
-    click.echo(document.export(Run.open(run_folder).path, to))
+    path = Run.open(run_folder).path
+    if to is None and form is None:
+        click.echo("\n".join(map(str, document.export_all(path))))
+        return
+    by_ending: Format = "html" if to and to.suffix in (".html", ".htm") else "markdown"
+    click.echo(document.export(path, to, form=form or by_ending))
 
 
 @verbs.command()

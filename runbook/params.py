@@ -49,6 +49,7 @@ SECRET_NAME = re.compile(
 
 Level = Literal["fail", "warn", "off"]
 Topology = Literal["", "single", "switch", "root", "node", "system", "all-system", "nvlink"]
+Format = Literal["markdown", "html"]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 UnitName = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9:_.\\-]*\.service$", max_length=255)
@@ -285,6 +286,10 @@ class Record(Strict):
 
     document: str | None = Field(None, description="production_v2.md on the target")
     plan: str | None = Field(None, description="eagle-fast-verify.md on the target")
+    formats: Annotated[list[Format], Field(min_length=1)] = Field(
+        default_factory=lambda: ["markdown"],
+        description="of the record: markdown, html (one self-contained page) or both",
+    )
 
 
 class Params(Strict):

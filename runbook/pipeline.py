@@ -197,12 +197,13 @@ def _export(run: Run, say: Say) -> Path | None:
     from runbook.publish import document
 
     try:
-        path = document.export(run.path)
+        paths = document.export_all(run.path)
     except Exception as error:
         say(f"the record could not be written: {type(error).__name__}: {error}")
         return None
-    say(f"record: {path}")
-    return path
+    for path in paths:
+        say(f"record: {path}")
+    return paths[0]
 
 
 def _clear_folders_of_the_dead() -> None:

@@ -1,4 +1,5 @@
-"""From the executed notebooks of a run to ``production_v2.md``; alone in knowing nbconvert.
+"""From the executed notebooks of a run to ``production_v2.md``; with ``page`` alone in knowing
+nbconvert.
 
 Cells whose metadata hold ``{"record": "<section>"}`` give their outputs to that section; with
 ``"record_streams": true`` also what they printed. Everything else stays in the notebooks.
@@ -7,7 +8,6 @@ Cells whose metadata hold ``{"record": "<section>"}`` give their outputs to that
 from __future__ import annotations
 
 import base64
-import hashlib
 import posixpath
 import re
 import warnings
@@ -26,36 +26,50 @@ from runbook import atomic
 from runbook.errors import BadInput, HostFailed, RunbookWarning
 from runbook.hosts import LocalHost
 from runbook.hosts.base import Host
+from runbook.params import Format
 from runbook.publish import host_files
 from runbook.publish.artefacts import Artefacts
 from runbook.publish.assembly import assemble
 from runbook.publish.figure import FOLDER
 from runbook.publish.markup import drop_html, squeeze
+from runbook.publish.page import page
+from runbook.publish.seal import digest, is_edited
 from runbook.publish.tables import escape, fence, strip_controls
 
 NAME = "production_v2.md"
+NAMES: Mapping[Format, str] = {"markdown": NAME, "html": "production_v2.html"}
 
 _FIGURE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*\.png")
-_DIGEST = re.compile(r"\nDigest of all lines above: `sha256:([0-9a-f]{64})`\n\Z")
 
 
-def export(run_path: Path, to: Path | None = None) -> Path:
+def export_all(run_path: Path) -> list[Path]:
+    """The document in every format of ``record.formats``, in the run folder; where each lies."""
+    formats = Artefacts.of(run_path).run.params.record.formats
+    return [export(run_path, form=form) for form in formats]
+
+
+def export(run_path: Path, to: Path | None = None, *, form: Format = "markdown") -> Path:
     """Write the document of a run, however far it has come; returns where it lies.
 
-    ``to``: the file (default: ``production_v2.md`` in the run folder). A file there that was
-    edited by hand, or is not ours, is kept as ``<name>.orig-N`` and named in a
-    ``RunbookWarning``. Raises ``BadInput``.
+    ``to``: the file (default: ``production_v2`` in the run folder). The figures of Markdown lie
+    beside it, a page holds its own. A file there that was edited by hand, or is not ours, is kept
+    as ``<name>.orig-N`` and named in a ``RunbookWarning``. Raises ``BadInput``.
     """
-    path = (to or run_path / NAME).resolve()
+    path = (to or run_path / NAMES[form]).resolve()
     if path.is_dir():
-        raise BadInput(f"{path} is a folder", "the name of a file", f"--to '{path / NAME}'")
+        raise BadInput(f"{path} is a folder", "the name of a file", f"--to '{path / NAMES[form]}'")
     folder = FOLDER if path.parent == run_path.resolve() else figures_of(path.name)
-    text, figures = render(run_path, folder)
+    if form == "html":
+        text, figures = as_page(*render(run_path)), {}
+    else:
+        text, figures = render(run_path, folder)
     try:
         kept = _write(_Here(), str(path), text, figures, folder)
     except (HostFailed, OSError) as error:
         raise BadInput(
-            f"{path} cannot be written: {error}", "a folder that can be written"
+            f"{path} cannot be written: {error}",
+            "a folder that can be written",
+            "name another file with --to",
         ) from None
     if kept:
         said = f"{path} was edited by hand, or is not ours: kept as {kept}"
@@ -72,7 +86,8 @@ class _Here(LocalHost):
 
 
 def write_on(host: Host, run_path: Path, to: str) -> str:
-    """Write the document and its figures on a host, absolute path ``to``; says what was done.
+    """Write the document on a host, absolute path ``to``, with its figures, and as a page beside
+    it where ``record.formats`` has one; says what was done.
 
     What was edited by hand is kept and named as by ``export``. Raises ``HostFailed``.
     """
@@ -80,8 +95,22 @@ def write_on(host: Host, run_path: Path, to: str) -> str:
     folder = figures_of(posixpath.basename(path))
     text, figures = render(run_path, folder)
     kept = _write(host, path, text, figures, folder)
-    said = f"{to}: written, with {len(figures)} figures"
-    return f"{said}; it was edited by hand, or is not ours: kept as {kept}" if kept else said
+    said = f"{to}: written, with {len(figures)} figures{_kept_as(kept)}"
+    if "html" in Artefacts.of(run_path).run.params.record.formats:
+        beside = posixpath.splitext(path)[0] + ".html"
+        kept = _write(host, beside, as_page(*render(run_path)), {}, folder)
+        said += f"; {posixpath.basename(beside)} beside it{_kept_as(kept)}"
+    return said
+
+
+def _kept_as(kept: str | None) -> str:
+    return f"; it was edited by hand, or is not ours: kept as {kept}" if kept else ""
+
+
+def as_page(text: str, figures: Mapping[str, bytes]) -> str:
+    """A rendered document as one self-contained page, with a digest of its own."""
+    whole = page(text, figures)
+    return f"{whole}\n<!-- Digest of all lines above: {digest(whole)} -->\n"
 
 
 def figures_of(name: str) -> str:
@@ -119,17 +148,6 @@ def render(run_path: Path, folder: str = FOLDER) -> tuple[str, dict[str, bytes]]
     body, resources = exporter.from_notebook_node(assemble(found), resources={"folder": folder})
     text = squeeze(body)
     return f"{text}\nDigest of all lines above: `{digest(text)}`\n", resources.get("figures", {})
-
-
-def digest(text: str) -> str:
-    """``sha256:...`` of a document's text above its last line."""
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
-
-
-def is_edited(text: str) -> bool:
-    """Whether a document is not, to the letter, as it was written."""
-    match = _DIGEST.search(text)
-    return match is None or digest(text[: match.start()]) != f"sha256:{match[1]}"
 
 
 # --- preprocessors, in this order ---------------------------------------------------------------
