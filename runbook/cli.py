@@ -60,6 +60,8 @@ def check(params_file: Path, overrides: tuple[str, ...], as_json: bool) -> None:
 @click.option("--to", "last", metavar="STAGE", help="End with this stage.")
 @click.option("--resume", is_flag=True, help="Go on with the newest unfinished run, or --out.")
 @click.option("--apply", is_flag=True, help="Change the system: install the service.")
+@click.option("--quiet", "-q", is_flag=True, help="Print the verdict of each stage alone.")
+@click.option("--json", "as_json", is_flag=True, help="Print the to-do list in the end as JSON.")
 @_OVERRIDES
 def run(
     params_file: Path,
@@ -68,17 +70,31 @@ def run(
     last: str | None,
     resume: bool,
     apply: bool,
+    quiet: bool,
+    as_json: bool,
     overrides: tuple[str, ...],
 ) -> None:
-    """Run the notebooks in order: verify, benchmark, choose, install the service, publish."""
+    """Run the notebooks in order: verify, benchmark, choose, install the service, publish.
+
+    On a terminal it shows the to-do list while it works, elsewhere plain lines.
+    """
     from runbook import pipeline
+    from runbook.screen import screen_for
 
     parameters = _load(params_file, overrides)
     chosen, stages = pipeline.prepare(parameters, out, first, last, resume)
-    say = pipeline.Unbreakable(sys.stdout).say
-    say(f"run folder: {chosen.path}")
     only_undone = resume and first is None
-    sys.exit(pipeline.run_stages(chosen, parameters, stages, apply, say, only_undone))
+    try:
+        with screen_for(chosen, quiet or as_json, sys.stderr if as_json else sys.stdout) as screen:
+            screen.say(f"run folder: {chosen.path}")
+            code = pipeline.run_stages(
+                chosen, parameters, stages, apply, screen.say, only_undone, screen.outlets
+            )
+    finally:
+        if as_json:
+            found = {"run": str(chosen.path), "steps": chosen.todo_rows()}
+            click.echo(json.dumps(found, indent=1))
+    sys.exit(code)
 
 
 @verbs.command()
@@ -86,11 +102,9 @@ def run(
 @_AS_JSON
 def status(run_folder: Path, as_json: bool) -> None:
     """Print the to-do list of RUN."""
-    from dataclasses import asdict
-
     from runbook.run import Run
 
-    steps = [asdict(step) for step in Run.open(run_folder).todo()]
+    steps = Run.open(run_folder).todo_rows()
     if as_json:
         click.echo(json.dumps(steps, indent=1))
         return

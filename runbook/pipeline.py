@@ -36,6 +36,9 @@ _FOLDER = "runbook-kernel-"
 
 Say = Callable[[str], None]
 
+#: Descriptors for the output and the errors of notebooks; ``None``: the runner's own.
+Outlets = tuple[int | None, int | None]
+
 
 def prepare(
     parameters: Params, out: Path | None, first: str | None, last: str | None, resume: bool
@@ -62,7 +65,13 @@ def _between(first: str | None, last: str | None) -> list[str]:
 
 
 def run_stages(
-    run: Run, parameters: Params, stages: list[str], apply: bool, say: Say, resume: bool = False
+    run: Run,
+    parameters: Params,
+    stages: list[str],
+    apply: bool,
+    say: Say,
+    resume: bool = False,
+    outlets: Outlets = (None, None),
 ) -> int:
     """Execute the notebooks of ``stages`` in ``run``; returns the exit code of the whole.
 
@@ -78,7 +87,7 @@ def run_stages(
         code = 0
         for stage in stages:
             say(f"{stage}: {NOTEBOOKS[stage]}")
-            code = _execute(run, stage, apply, caught)
+            code = _execute(run, stage, apply, caught, outlets)
             if stage == "choose" and not caught:
                 code = _write_draft(run, say) or code
             if caught:
@@ -112,7 +121,9 @@ def _refuse_early(run: Run, stages: list[str]) -> None:
             )
 
 
-def _execute(run: Run, stage: str, apply: bool, caught: list[signal.Signals]) -> int:
+def _execute(
+    run: Run, stage: str, apply: bool, caught: list[signal.Signals], outlets: Outlets
+) -> int:
     """One notebook in a process of its own; returns 0, 1, 2 or 70."""
     steps = [step for step, owner in STEPS.items() if owner == stage]
     if apply or stage != "install_service":
@@ -121,7 +132,10 @@ def _execute(run: Run, stage: str, apply: bool, caught: list[signal.Signals]) ->
     environment = {**os.environ, RUNNER_PID: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
     environment.pop("JPY_SESSION_NAME", None)
     argv = [sys.executable, "-m", "runbook.pipeline", stage, str(run.path), str(int(apply))]
-    with subprocess.Popen(argv, env=environment, start_new_session=True) as process:
+    out, errs = outlets
+    with subprocess.Popen(
+        argv, env=environment, start_new_session=True, stdout=out, stderr=errs
+    ) as process:
         while process.poll() is None:
             if caught:
                 _end(process, _grace_s(run, stage))

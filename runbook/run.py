@@ -213,6 +213,10 @@ class Run:
             for step in steps
         ]
 
+    def todo_rows(self) -> list[dict[str, Any]]:
+        """The steps as plain data."""
+        return [asdict(step) for step in self.todo()]
+
     @property
     def finished(self) -> bool:
         """Whether nothing is left to do."""
