@@ -8,7 +8,7 @@ REQUIREMENTS := requirements.txt requirements-model.txt
 LOCK := --universal --generate-hashes --no-emit-index-url --no-annotate --no-header
 
 # make host      prepares .venv for an inference host, with less
-.PHONY: setup host rehearse test lint lock example clean
+.PHONY: setup host rehearse test lint lock reference example clean
 
 setup: $(STAMP)
 
@@ -49,6 +49,10 @@ test: lint
 lock: setup
 	$(BIN)/uv pip compile --quiet pyproject.toml --all-extras $(LOCK) -o requirements.txt
 	$(BIN)/uv pip compile --quiet pyproject.toml --extra setup --constraint requirements.txt $(LOCK) -o requirements-host.txt
+
+# The references of docs/, from the program itself.
+reference: setup
+	$(BIN)/python -m runbook.reference docs
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -154,27 +154,27 @@ class Timeouts(Strict):
 class Server(Strict):
     """The server all configurations share."""
 
-    engine: Literal["llamacpp", "sglang"]
+    engine: Literal["llamacpp", "sglang"] = Field(description="the server's program")
     interpreter: AbsolutePath | Literal[""] = Field("", description="empty: the runbook's own")
     cwd: AbsolutePath = Field("/", description="working directory of the server")
     user: UserName | Literal[""] = Field("", description="empty: root")
     address: str = Field("127.0.0.1", description="bind address")
-    port: Port
+    port: Port = Field(description="where it listens; measured servers and the service share it")
     model: str = Field(min_length=1, description="path of the target, or embedded:NAME")
     draft: str = Field("", description="path of the draft, empty for none")
     args: list[Argument] = Field(default_factory=list, description="for all configurations")
     env: dict[EnvName, EnvValue] = Field(default_factory=dict, description="for all configurations")
-    timeouts: Timeouts = Timeouts()
-    api_key: ApiKey | None = None
+    timeouts: Timeouts = Field(Timeouts(), description="how long to wait")
+    api_key: ApiKey | None = Field(None, description="null: the server takes no key")
 
 
 class Configuration(Strict):
     """One of the things compared; ``args`` and ``env`` come after the server's."""
 
-    name: Name
-    label: str = ""
-    args: list[Argument] = Field(default_factory=list)
-    env: dict[EnvName, EnvValue] = Field(default_factory=dict)
+    name: Name = Field(description="one of them is named baseline: the reference")
+    label: str = Field("", description="for people")
+    args: list[Argument] = Field(default_factory=list, description="after server.args")
+    env: dict[EnvName, EnvValue] = Field(default_factory=dict, description="over server.env")
 
 
 class Workload(Strict):
@@ -184,10 +184,10 @@ class Workload(Strict):
     mix: dict[Name, Share] = Field(
         default_factory=lambda: {"edit": 1.0}, description="kind of prompt: weight"
     )
-    output_tokens: Annotated[int, Field(ge=2, le=131072)] = 64
-    temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
-    seed: Annotated[int, Field(ge=0)] = 1
-    ignore_eos: bool = False
+    output_tokens: Annotated[int, Field(ge=2, le=131072)] = Field(64, description="a request")
+    temperature: Annotated[float, Field(ge=0, le=2)] = Field(0.0, description="of sampling")
+    seed: Annotated[int, Field(ge=0)] = Field(1, description="which prompts, in which order")
+    ignore_eos: bool = Field(False, description="go on to output_tokens past the end of an answer")
 
     @model_validator(mode="after")
     def _mix_has_weight(self) -> Workload:
@@ -199,8 +199,12 @@ class Workload(Strict):
 class Benchmark(Strict):
     """How it is measured. A cell sends ``max(requests, rounds * concurrency)`` requests."""
 
-    concurrencies: Annotated[list[Concurrency], Field(min_length=1)]
-    blocks: Annotated[int, Field(ge=1, le=100)] = 3
+    concurrencies: Annotated[list[Concurrency], Field(min_length=1)] = Field(
+        description="requests at once, each measured in every life"
+    )
+    blocks: Annotated[int, Field(ge=1, le=100)] = Field(
+        3, description="each configuration once, in random order; under 3 there is no interval"
+    )
     requests: Annotated[int, Field(ge=1, le=100000)] = Field(4, description="a cell, at least")
     rounds: Annotated[int, Field(ge=1, le=1000)] = Field(2, description="requests a stream")
     warmup: Annotated[int, Field(ge=0, le=1000)] = Field(1, description="requests a stream before")
@@ -208,7 +212,9 @@ class Benchmark(Strict):
         None, description="answer length of a warm-up request; null: as measured"
     )
     seed: Annotated[int, Field(ge=0)] = Field(1, description="order of configurations in a block")
-    launch: Literal["unit", "process"] = "unit"
+    launch: Literal["unit", "process"] = Field(
+        "unit", description="unit: as a runtime unit of systemd, where there is one"
+    )
 
     @model_validator(mode="after")
     def _each_concurrency_once(self) -> Benchmark:
@@ -224,9 +230,11 @@ class Benchmark(Strict):
 class MixShare(Strict):
     """A share of production time spent at one concurrency (and context)."""
 
-    concurrency: Concurrency
-    context_tokens: Annotated[int, Field(ge=0)] | None = None
-    share: Share
+    concurrency: Concurrency = Field(description="one of benchmark.concurrencies")
+    context_tokens: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="null: the only context there is"
+    )
+    share: Share = Field(description="of the time; shares need not sum to 1")
 
 
 class Limits(Strict):
@@ -236,27 +244,37 @@ class Limits(Strict):
         default_factory=dict,
         description="concurrency: greatest loss against the baseline, 0.1 = 10 %",
     )
-    ttft_p99_ms: Annotated[float, Field(gt=0)] | None = None
-    error_share: Annotated[float, Field(ge=0, le=1)] = 0.005
+    ttft_p99_ms: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="time to the first token that one request in a hundred exceeds"
+    )
+    error_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.005, description="requests that may fail, 0.005 = 0.5 %"
+    )
 
 
 class Override(Strict):
     """An operator's decision against, or without, a measured one; the record shows it."""
 
-    choose: Name
-    reason: Annotated[str, Field(min_length=3)]
-    by: Annotated[str, Field(min_length=1)]
+    choose: Name = Field(description="the configuration to install")
+    reason: Annotated[str, Field(min_length=3)] = Field(description="why, as the record shows it")
+    by: Annotated[str, Field(min_length=1)] = Field(description="who decides")
 
 
 class Choose(Strict):
     """The rule of choice."""
 
-    mix: Annotated[list[MixShare], Field(min_length=1)]
-    margin: Annotated[float, Field(ge=0, lt=1)] = Field(0.02, description="0.02 = 2 %")
-    limits: Limits = Limits()
-    expected: Name | None = None
+    mix: Annotated[list[MixShare], Field(min_length=1)] = Field(
+        description="how production spends its time"
+    )
+    margin: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.02, description="what a gain must clearly exceed, 0.02 = 2 %"
+    )
+    limits: Limits = Field(Limits(), description="a configuration beyond one is out")
+    expected: Name | None = Field(
+        None, description="what the deployment is planned for; another choice stops the run"
+    )
     prefer: list[Name] = Field(default_factory=list, description="order inside a tie")
-    override: Override | None = None
+    override: Override | None = Field(None, description="a decision against, or without, figures")
 
     @model_validator(mode="after")
     def _mix_has_weight(self) -> Choose:
@@ -268,13 +286,19 @@ class Choose(Strict):
 class Service(Strict):
     """The unit that is installed."""
 
-    unit: UnitName
-    description: str = ""
-    nofile: Annotated[int, Field(ge=1024)] | None = Field(1048576, description="null: infinity")
-    memlock: Annotated[int, Field(ge=65536)] | None = Field(None, description="null: infinity")
+    unit: UnitName = Field(description="its name, with .service")
+    description: str = Field("", description="as systemctl shows it")
+    nofile: Annotated[int, Field(ge=1024)] | None = Field(
+        1048576, description="open files, null: infinity"
+    )
+    memlock: Annotated[int, Field(ge=65536)] | None = Field(
+        None, description="locked memory in bytes, null: infinity"
+    )
     start_timeout_s: Seconds | None = Field(None, description="null: three times the measured load")
-    restart_s: Seconds = 5.0
-    start_limit_burst: Annotated[int, Field(ge=1, le=100)] = 3
+    restart_s: Seconds = Field(5.0, description="pause before systemd starts it again")
+    start_limit_burst: Annotated[int, Field(ge=1, le=100)] = Field(
+        3, description="failed starts after which it stays failed"
+    )
     burst: Annotated[int, Field(ge=1, le=10000)] = Field(
         200, description="completions that prove it"
     )
@@ -295,16 +319,18 @@ class Record(Strict):
 class Params(Strict):
     """One deployment."""
 
-    name: Name
-    host: Host = Host()
-    stack: Stack = Stack()
-    server: Server
-    configurations: Annotated[list[Configuration], Field(min_length=1)]
-    workload: Workload = Workload()
-    benchmark: Benchmark
-    choose: Choose
-    service: Service
-    record: Record = Record()
+    name: Name = Field(description="names the run folder")
+    host: Host = Field(Host(), description="where the service will live")
+    stack: Stack = Field(Stack(), description="what verify_stack requires")
+    server: Server = Field(description="the server all configurations share")
+    configurations: Annotated[list[Configuration], Field(min_length=1)] = Field(
+        description="what is compared"
+    )
+    workload: Workload = Field(Workload(), description="what is asked of the server")
+    benchmark: Benchmark = Field(description="how it is measured")
+    choose: Choose = Field(description="the rule of choice")
+    service: Service = Field(description="the unit that is installed")
+    record: Record = Field(Record(), description="where the findings go on the target")
 
     @model_validator(mode="after")
     def _names_agree(self) -> Params:
@@ -391,12 +417,12 @@ def from_values(values: Mapping[str, Any], source: str) -> Params:
         raise _explain(error, source) from None
 
 
-def _options(kind: Any) -> list[Any]:
+def options_of(kind: Any) -> list[Any]:
     """The alternatives of an annotation: unions taken apart, ``Annotated`` unwrapped."""
     if typing.get_origin(kind) is Annotated:
-        return _options(typing.get_args(kind)[0])
+        return options_of(typing.get_args(kind)[0])
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        return [option for part in typing.get_args(kind) for option in _options(part)]
+        return [option for part in typing.get_args(kind) for option in options_of(part)]
     return [kind]
 
 
@@ -435,7 +461,7 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
         kind = _kind_below(kind, step)
         if depth < len(steps) - 1:
             place = _descend(place, step, path, source)
-    literal = _is_text(kind) and not (text == "null" and type(None) in _options(kind))
+    literal = _is_text(kind) and not (text == "null" and type(None) in options_of(kind))
     value = text if literal else strict_yaml.parse(text, source)
     last = steps[-1]
     if isinstance(last, str) and isinstance(place, dict):
@@ -468,7 +494,7 @@ def _position(place: list[Any], step: str | int | tuple[str], path: str, source:
 
 def _kind_below(kind: Any, step: str | int | tuple[str]) -> Any:
     """The annotation one step below ``kind``; ``None`` where the model does not know it."""
-    for option in _options(kind):
+    for option in options_of(kind):
         origin, arguments = typing.get_origin(option), typing.get_args(option)
         if isinstance(step, str):
             if isinstance(option, type) and issubclass(option, Strict):
@@ -483,7 +509,7 @@ def _kind_below(kind: Any, step: str | int | tuple[str]) -> Any:
 
 def _is_text(kind: Any) -> bool:
     """Whether a value of this annotation is text, so that ``-p`` takes it to the letter."""
-    options = [option for option in _options(kind) if option is not type(None)]
+    options = [option for option in options_of(kind) if option is not type(None)]
     return bool(options) and all(
         option is str
         or (
@@ -536,7 +562,7 @@ def _known_keys(location: Iterable[str | int]) -> list[str]:
     kind: Any = Params
     for step in location:
         kind = _kind_below(kind, step)
-    for option in _options(kind):
+    for option in options_of(kind):
         if isinstance(option, type) and issubclass(option, Strict):
             return sorted(option.model_fields)
     return []
