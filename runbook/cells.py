@@ -97,7 +97,9 @@ def _parse(text: str, kind: str, where: str) -> Any:
     if kind == "CellStatus":
         if text in get_args(CellStatus):
             return text
-        raise BadInput(f"{where}: {text!r}", "one of " + ", ".join(get_args(CellStatus)))
+        raise BadInput(
+            f"{where}: {text!r}", "one of " + ", ".join(get_args(CellStatus)), "correct the line"
+        )
     whole = kind.startswith("int")
     try:
         number = float(text)

@@ -60,7 +60,11 @@ def _between(first: str | None, last: str | None) -> list[str]:
     start = STAGES.index(first) if first else 0
     end = STAGES.index(last) + 1 if last else len(STAGES)
     if start >= end:
-        raise BadInput(f"--from {first} is after --to {last}", "stages in the order of the work")
+        raise BadInput(
+            f"--from {first} is after --to {last}",
+            "stages in the order of the work: " + ", ".join(STAGES),
+            "exchange the two",
+        )
     return list(STAGES[start:end])
 
 

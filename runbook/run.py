@@ -107,7 +107,11 @@ class Run:
             path.mkdir(mode=0o700, exist_ok=True)
             path.chmod(0o700)
         except OSError as error:
-            raise BadInput(f"{path}: {error.strerror}", "a folder that can be written") from None
+            raise BadInput(
+                f"{path}: {error.strerror}",
+                "a folder that can be written",
+                "name another with --out",
+            ) from None
         run = cls(path, parameters)
         run.write("params.yaml", parameters.to_yaml())
         run._store([Step(name) for name in STEPS], created=now())
@@ -192,7 +196,9 @@ class Run:
             return None
         except (OSError, ValueError) as error:
             raise BadInput(
-                f"{path} cannot be read: {error}", "JSON as the runbook wrote it"
+                f"{path} cannot be read: {error}",
+                "JSON as the runbook wrote it",
+                "run the stage that writes it again: runbook run PARAMS --from STAGE",
             ) from None
 
     # --- the to-do list
@@ -204,7 +210,9 @@ class Run:
             steps = [Step(**step) for step in stored["steps"]]
         except (TypeError, KeyError):
             raise BadInput(
-                f"{self.path}/run.json is no to-do list", "run.json as written"
+                f"{self.path}/run.json is no to-do list",
+                "run.json as written",
+                "start a new run: runbook run PARAMS",
             ) from None
         return [
             replace(step, status="interrupted", reason="its process is gone")

@@ -58,7 +58,9 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        raise BadInput(f"{path}: {error}", "JSON as the runbook wrote it") from None
+        raise BadInput(
+            f"{path}: {error}", "JSON as the runbook wrote it", "measure again: runbook run PARAMS"
+        ) from None
     return value if isinstance(value, dict) else {}
 
 

@@ -78,7 +78,11 @@ def equal_mix(cells: Iterable[Cell]) -> params.Choose:
     """A rule for figures without parameters: equal weight at every measured point."""
     points = sorted({point_of(cell) for cell in cells}, key=_order)
     if not points:
-        raise BadInput("there is no cell to choose from", "cells of at least one configuration")
+        raise BadInput(
+            "there is no cell to choose from",
+            "cells of at least one configuration",
+            "measure, or give a file with figures",
+        )
     mix = [
         params.MixShare(
             concurrency=point.concurrency, context_tokens=point.context_tokens, share=1.0

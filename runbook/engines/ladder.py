@@ -59,7 +59,9 @@ class Endpoint:
                 response = client.get(path)
         except httpx.HTTPError as error:
             raise ServerFailed(
-                f"{self.url}{path} does not answer: {_in_words(error)}", "a server that runs"
+                f"{self.url}{path} does not answer: {_in_words(error)}",
+                "a server that runs",
+                "read the end of its log",
             ) from None
         _refuse_auth(response, self.url + path)
         return response
@@ -80,6 +82,7 @@ class Endpoint:
         raise ServerFailed(
             f"{self.url}{path} answered {response.status_code}: {response.text[:200]!r}",
             "200 with JSON",
+            "see what runs at this port, and its log",
         )
 
 

@@ -67,7 +67,11 @@ class Host(ABC):
         done = self.execute(argv, stdin, timeout_s)
         if check and done.code:
             said = (done.err or done.out).strip()[-2000:]
-            raise HostFailed(f"{' '.join(argv)[:300]} ended with {done.code}: {said}", "code 0")
+            raise HostFailed(
+                f"{' '.join(argv)[:300]} ended with {done.code}: {said}",
+                "code 0",
+                f"see what it says, correct it, and run it by hand on the {self.kind} host",
+            )
         return done
 
     def run_script(self, what: str, script: str, *arguments: str, stdin: bytes = b"") -> str:
@@ -78,8 +82,10 @@ class Host(ABC):
         done = self.execute([self.python, "-I", "-S", "-c", script, *arguments], stdin, 60.0)
         if done.code:
             said = done.err.strip()[-2000:]
-            needs = ("root", "run the runbook as root (sudo)") if said.endswith(_DENIED) else ()
-            raise HostFailed(f"{what} on {self.kind}: {said}", *needs)
+            wanted, do = "no such fault", "see rights and room there: ls -ld, df -h"
+            if said.endswith(_DENIED):
+                wanted, do = "root", "run the runbook as root (sudo)"
+            raise HostFailed(f"{what} on {self.kind}: {said}", wanted, do)
         return done.out
 
     # --- files; paths are absolute -----------------------------------------------------------
@@ -113,7 +119,9 @@ class Host(ABC):
 
     def _file(self, operation: str, path: str | PurePath, *more: str, stdin: bytes = b"") -> str:
         if not PurePath(path).is_absolute():
-            raise HostFailed(f"{path} is not absolute", "an absolute path on the host")
+            raise HostFailed(
+                f"{path} is not absolute", "an absolute path on the host", "write it in full"
+            )
         return self.run_script(operation, far_side(), operation, str(path), *more, stdin=stdin)
 
 

@@ -73,7 +73,11 @@ class Box(Host):
             return
         self.close()
         if reason := why_no_box(self.state):
-            raise NotHere(f"no box can be made here: {reason}")
+            raise NotHere(
+                f"no box can be made here: {reason}",
+                "root, cgroup2, overlay and systemd",
+                "see README, What you need; or set host.kind: local",
+            )
         for folder in ("upper", "work", "root"):
             (self.state / folder).mkdir(parents=True, exist_ok=True)
         pairs = [text for source, target in self.binds for text in (str(source), str(target))]
@@ -184,7 +188,11 @@ class Box(Host):
         ]
         done = execute_here([*argv, "--no-pager", "--quiet"], b"", 60, COMMAND_ENV)
         if done.code:
-            raise HostFailed(f"the box's journal cannot be read: {done.err.strip()}")
+            raise HostFailed(
+                f"the box's journal cannot be read: {done.err.strip()}",
+                "its journal below box/",
+                "see box/console.log of the run",
+            )
         return done.out
 
     # --- up and down ------------------------------------------------------------------------
@@ -207,7 +215,11 @@ class Box(Host):
         event = owned.event(timeout_s)
         if event is None or event["event"] != "exited":
             self.close()
-            raise HostFailed(f"the box did not go down within {timeout_s:g} s")
+            raise HostFailed(
+                f"the box did not go down within {timeout_s:g} s",
+                "an orderly end",
+                "it was ended the hard way: run the command again",
+            )
 
     def _boot_again(self, settle_s: float) -> None:
         owned = self._owned

@@ -101,7 +101,9 @@ def visible(paths: Iterable[Path]) -> list[tuple[Path, Path]]:
     pairs = set()
     for path in paths:
         if not path.exists():
-            raise BadInput(f"{path} does not exist", "a path to show in the box")
+            raise BadInput(
+                f"{path} does not exist", "a path to show in the box", "correct it, or make it"
+            )
         source = path.resolve()
         pairs |= {(source, target) for target in (path.absolute(), source)}
     shown = (pair for pair in pairs if not _hides(pair[1]))

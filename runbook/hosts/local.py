@@ -68,7 +68,9 @@ def execute_here(
         out, err = process.communicate(stdin, timeout_s)
     except subprocess.TimeoutExpired:
         raise HostFailed(
-            f"{' '.join(argv)[:300]} had not ended after {timeout_s:g} s", "an end in time"
+            f"{' '.join(argv)[:300]} had not ended after {timeout_s:g} s",
+            "an end in time",
+            "run it by hand and see what it waits for",
         ) from None
     finally:
         if process.poll() is None:

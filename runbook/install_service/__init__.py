@@ -124,6 +124,7 @@ def plan_rollback(host: Host, unit: str, to: int | None = None) -> Plan:
         raise BadInput(
             f"{unit} has no {'earlier generation' if to is None else f'generation {to}'}",
             f"a generation that has served (kept: {kept}; current: {facts.current})",
+            "install a measured configuration: runbook service plan PARAMS",
         )
     return make_plan(facts.generation(number), facts, number)
 

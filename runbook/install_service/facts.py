@@ -129,7 +129,11 @@ class HostFacts:
         manifest = self.manifest(number)
         if unit_text is None or gate_text is None or not manifest:
             kept = ", ".join(map(str, self.generations)) or "none"
-            raise BadInput(f"{self.places.unit} has no generation {number}", f"one of: {kept}")
+            raise BadInput(
+                f"{self.places.unit} has no generation {number}",
+                f"one of: {kept}",
+                "name one of them, or install anew: runbook service plan PARAMS",
+            )
         return Target(self.places.unit, unit_text, gate_text, manifest)
 
 

@@ -122,6 +122,7 @@ def wait_active(service: Service, not_pid: str) -> dict[str, str]:
                 f"it is {state.get('ActiveState')} ({state.get('Result')}), its journal ends:\n"
                 + systemd.journal(service.host, service.unit, lines=8),
                 "active with a new process",
+                "read the rest: runbook service logs PARAMS",
             )
         time.sleep(0.1)
 

@@ -108,7 +108,9 @@ class Owned:
                 "wait for it to end, or end it",
             )
         why = (event or {}).get("why") or self._fault() or "its owner did not answer"
-        raise HostFailed(f"{what} did not start: {why}")
+        raise HostFailed(
+            f"{what} did not start: {why}", "a program that starts", "correct what it names"
+        )
 
     def close(self) -> None:
         """End everything and wait until nothing is left. Safe to call twice."""

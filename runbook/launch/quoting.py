@@ -23,16 +23,26 @@ def quote_argument(text: str) -> str:
 def quote_assignment(name: str, value: str) -> str:
     """``NAME=value`` for ``Environment=``, where ``$`` is literal. Raises ``BadInput``."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise BadInput(f"{name!r} is no name of a variable", "letters, digits and _")
+        raise BadInput(
+            f"{name!r} is no name of a variable", "letters, digits and _", "correct it in env"
+        )
     return _quoted(f"{name}={_carried(value, name)}".replace("%", "%%"))
 
 
 def plain_path(path: str, what: str) -> str:
     """A path for keys that know no quotes (``WorkingDirectory=``). Raises ``BadInput``."""
     if not path.startswith("/") or path != path.rstrip() or path.endswith("\\"):
-        raise BadInput(f"{what} {path!r} cannot stand in a unit", "an absolute path without a tail")
+        raise BadInput(
+            f"{what} {path!r} cannot stand in a unit",
+            "an absolute path without a blank or backslash at its end",
+            "correct it in the parameters, or set a symbolic link to it",
+        )
     if not _carried(path, what).isprintable():
-        raise BadInput(f"{what} {path!r} holds a control character", "a printable path")
+        raise BadInput(
+            f"{what} {path!r} holds a control character",
+            "a printable path",
+            "correct it in the parameters, or set a symbolic link to it",
+        )
     return path.replace("%", "%%")
 
 
@@ -43,7 +53,9 @@ def exec_line(argv: tuple[str, ...]) -> str:
     of the program and never expands ``$`` in it.
     """
     if not argv:
-        raise BadInput("a command without arguments", "the program first")
+        raise BadInput(
+            "a command without arguments", "the program first", "correct server.interpreter"
+        )
     program = argv[0]
     plain_path(program, "the program")
     if re.search(r"[\"'\\\x7f]", program) or program.endswith("/"):
@@ -93,7 +105,9 @@ def split_words(value: str) -> list[str]:
             word = (word or "") + char
         at += 1
     if quote:
-        raise BadInput(f"an open quote in {value[:80]!r}", "closed quotes")
+        raise BadInput(
+            f"an open quote in {value[:80]!r}", "closed quotes", "correct this line of the unit"
+        )
     return [*words, word] if word is not None else words
 
 
@@ -139,6 +153,8 @@ def _carried(text: str, what: str) -> str:
         noncharacter = 0xFDD0 <= number <= 0xFDEF or number & 0xFFFE == 0xFFFE
         if number == 0 or 0xD800 <= number <= 0xDFFF or noncharacter:
             raise BadInput(
-                f"{what} holds U+{number:04X}, which no unit can carry", "text without it"
+                f"{what} holds U+{number:04X}, which no unit can carry",
+                "text without it",
+                "take it out of the parameters",
             )
     return text

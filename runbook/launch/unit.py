@@ -137,7 +137,11 @@ def _service_lines(spec: LaunchSpec, settings: UnitSettings) -> Iterator[tuple[s
         yield "UnsetEnvironment", " ".join(added)
     for name, path in sorted(spec.credentials.items()):
         if not re.fullmatch(r"[A-Za-z0-9._-]+", name) or ":" in path:
-            raise BadInput(f"the credential {name}:{path} cannot stand in a unit", "a simple name")
+            raise BadInput(
+                f"the credential {name}:{path} cannot stand in a unit",
+                "a simple name, and a path without a colon",
+                "correct server.api_key.file",
+            )
         yield "LoadCredential", f"{name}:{plain_path(path, 'a credential')}"
     if settings.gpu_driver:
         yield "ExecStartPre", "+-/usr/bin/nvidia-modprobe -u -c=0"

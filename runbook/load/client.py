@@ -67,7 +67,9 @@ def _refuse_bad_plan(plan: LoadPlan) -> None:
         raise BadInput("a load without prompts", "one prompt or more", "look at workload.mix")
     if plan.concurrency < 1 or plan.requests < 1:
         raise BadInput(
-            f"{plan.requests} requests over {plan.concurrency} streams", "at least one of each"
+            f"{plan.requests} requests over {plan.concurrency} streams",
+            "at least one of each",
+            "correct requests and concurrency",
         )
     if plan.api_key_file:
         try:

@@ -43,12 +43,18 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
         reason = error.strerror or "unreadable"
         raise BadInput(f"{path}: {reason}", "a readable file", "set workload.prompts") from None
     if len(data) > MAX_BYTES:
-        raise BadInput(f"{path}: more than {MAX_BYTES >> 20} MiB", "a smaller file of prompts")
+        raise BadInput(
+            f"{path}: more than {MAX_BYTES >> 20} MiB",
+            "a smaller file of prompts",
+            "take a sample of it: shuf -n 1000",
+        )
     try:
         return parse_prompts(data.decode("utf-8-sig"), str(path))
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise BadInput(f"{path}: line {line}: bytes that are no UTF-8", "a UTF-8 file") from None
+        raise BadInput(
+            f"{path}: line {line}: bytes that are no UTF-8", "a UTF-8 file", "convert it: iconv"
+        ) from None
 
 
 def parse_prompts(text: str, source: str) -> tuple[Prompt, ...]:

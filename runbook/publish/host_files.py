@@ -12,7 +12,11 @@ from runbook.hosts.base import Host
 def resolve(host: Host, path: str) -> str:
     """The file behind the absolute ``path``, links followed; it need not exist."""
     if not path.startswith("/"):
-        raise BadInput(f"{path} is no absolute path", "a path that begins at /")
+        raise BadInput(
+            f"{path} is no absolute path",
+            "a path that begins at /",
+            "correct record in the parameters",
+        )
     return host.run("realpath", "-m", "--", path).out.removesuffix("\n")
 
 

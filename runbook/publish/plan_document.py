@@ -141,7 +141,11 @@ def _render(block: str, newline: bytes) -> bytes:
     lines = block.strip("\n").split("\n")
     body = b"\n" + "".join(f"{line}\n" for line in lines).encode()
     if _MARK in body:
-        raise BadInput("the block for the plan document holds a mark of its own", "plain Markdown")
+        raise BadInput(
+            "the block for the plan document holds a mark of its own",
+            "plain Markdown",
+            "take the mark golive-runbook out of the names in the parameters",
+        )
     begin = (
         f"<!-- golive-runbook:begin sha256={_digest(body)} "
         "The runbook replaces this block; write outside it. -->"
