@@ -1,6 +1,7 @@
 """The contract of the command line: exit codes, and words for people."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -144,3 +145,25 @@ def test_help_names_every_verb():
     said = runbook("--help").stdout
     for verb in ("check", "run", "status", "export", "unit", "service", "choose"):
         assert f"  {verb} " in said
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_can_complete(shell):
+    environment = {**os.environ, "_RUNBOOK_COMPLETE": f"{shell}_source"}
+    done = subprocess.run([RUNBOOK], env=environment, capture_output=True, text=True, check=False)
+    assert "_RUNBOOK_COMPLETE" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_completion_knows_verbs_and_options():
+    for words, expected in ((["ser"], "service"), (["run", "--qu"], "--quiet")):
+        environment = {
+            **os.environ,
+            "_RUNBOOK_COMPLETE": "bash_complete",
+            "COMP_WORDS": " ".join(["runbook", *words]),
+            "COMP_CWORD": str(len(words)),
+        }
+        said = subprocess.run(
+            [RUNBOOK], env=environment, capture_output=True, text=True, check=True
+        )
+        assert f"plain,{expected}" in said.stdout

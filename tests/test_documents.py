@@ -1,5 +1,6 @@
 """The documents are part of the product: their commands run, their links resolve."""
 
+import ast
 import re
 import shlex
 import subprocess
@@ -22,10 +23,21 @@ RUN_ELSEWHERE = {
     "$EDITOR params/mine.yaml": "an editor",
     "cp params/kimi-k2.5-8x-rtx-pro-6000.yaml params/mine.yaml": "copies a file that is loaded",
     "apt-get install make python3-venv systemd systemd-sysv dbus util-linux": ".ci/run installs it",
+    **{
+        f".venv/bin/runbook service {verb} params/rehearsal.yaml": "tests/chain"
+        for verb in ("status", "logs", "uninstall")
+    },
+    'eval "$(_RUNBOOK_COMPLETE=bash_source runbook)"': "test_cli.py",
+    'eval "$(_RUNBOOK_COMPLETE=zsh_source runbook)"': "test_cli.py",
+    "_RUNBOOK_COMPLETE=fish_source runbook | source": "test_cli.py",
 }
 #: Commands that run here as they stand.
 RUN_HERE = {
     ".venv/bin/papermill notebooks/01_verify_stack.ipynb /tmp/01.ipynb -f params/rehearsal.yaml",
+    ".venv/bin/runbook check params/rehearsal.yaml",
+    ".venv/bin/runbook status docs/example-run",
+    ".venv/bin/runbook choose docs/example-run/cells.csv params/rehearsal.yaml",
+    ".venv/bin/runbook export docs/example-run --to /tmp/record.html",
 }
 #: Verbs of a host with GPUs: their words are parsed, and their parameters are loaded.
 PARSED = re.compile(r"\.venv/bin/runbook .*params/mine\.yaml")
@@ -64,13 +76,63 @@ def test_every_command_is_run_or_parsed(line, tmp_path):
 
 def parsed(words):
     """Whether the command line takes these words; nothing is run."""
-    command, context = verbs, click.Context(verbs, info_name="runbook")
+    command, context = verbs, click.Context(verbs, info_name="runbook", **verbs.context_settings)
     while isinstance(command, click.Group):
         name, command, words = command.resolve_command(context, words)
         context = click.Context(command, parent=context, info_name=name)
     assert command is not None
     command.parse_args(context, list(words))
     return True
+
+
+def inline_commands():
+    """Commands named in running text, such as `runbook run PARAMS --resume`."""
+    for path in DOCUMENTS:
+        for line in re.findall(
+            r"`((?:\.venv/bin/)?runbook [^`\n]+|make [^`\n]+)`", path.read_text()
+        ):
+            yield pytest.param(line, id=f"{path.name}: {line}")
+
+
+@pytest.mark.parametrize("line", list(inline_commands()))
+def test_every_command_in_the_text_exists(line):
+    words = line.split()[1:]
+    if line.startswith("make "):
+        makefile = (ROOT / "Makefile").read_text()
+        targets = [word for word in words if "=" not in word]
+        assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets), line
+        return
+    command = verbs
+    while isinstance(command, click.Group) and words:
+        command = command.get_command(click.Context(command), words.pop(0))
+        assert command is not None, line
+    options = {option for one in command.params for option in one.opts}
+    assert all(word in options for word in words if word.startswith("-")), line
+
+
+def templates():
+    """Every text of the source, with a NUL for what is filled in."""
+    for path in (ROOT / "runbook").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(
+                    str(part.value) if isinstance(part, ast.Constant) else "\0"
+                    for part in node.values
+                )
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+def quoted_faults():
+    return re.findall(r"^\| `([^`]+)` \|", (ROOT / "docs" / "faults.md").read_text(), re.MULTILINE)
+
+
+def test_every_quoted_message_is_one_of_the_programs():
+    known, quoted = list(templates()), quoted_faults()
+    assert len(set(quoted)) == len(quoted) >= 20
+    for message in quoted:
+        pattern = ".*\0.*".join(map(re.escape, message.split("…")))
+        assert any(re.search(pattern, text, re.DOTALL) for text in known), message
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

@@ -18,10 +18,10 @@ go to stderr, results to stdout. `NO_COLOR` takes colours away; off a terminal t
 """
 
 _COMPLETION = """## Completion
-The shell's completion is click's own. For bash, zsh or fish, in the file the shell reads at its
-start:
+The shell's completion is click's own. One of these lines, in the file that bash, zsh or fish reads
+at its start:
 
-```text
+```sh
 eval "$(_RUNBOOK_COMPLETE=bash_source runbook)"
 eval "$(_RUNBOOK_COMPLETE=zsh_source runbook)"
 _RUNBOOK_COMPLETE=fish_source runbook | source
@@ -36,8 +36,8 @@ def command_line() -> str:
 
 
 def _sections(command: click.Command, name: str, parent: click.Context | None) -> Iterator[str]:
-    context = click.Context(command, parent, name, terminal_width=88, max_content_width=88)
-    context.help_option_names = ["-h", "--help"]
+    settings = {**verbs.context_settings, "terminal_width": 88, "max_content_width": 88}
+    context = click.Context(command, parent, name, **settings)
     path = context.command_path
     yield f"## {path}\n{fence(command.get_help(context), 'text')}\n"
     if isinstance(command, click.Group):
