@@ -123,7 +123,9 @@ class Run:
         try:
             there = (path / "run.json").is_file() and (path / "params.yaml").is_file()
         except OSError as error:
-            raise BadInput(f"{path}: {error.strerror}", "a run folder of your own") from None
+            raise BadInput(
+                f"{path}: {error.strerror}", "a run folder of your own", "run it as its owner"
+            ) from None
         if not there:
             raise BadInput(
                 f"{path} is no run folder", "a folder with run.json and params.yaml", "see outputs/"

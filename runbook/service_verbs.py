@@ -52,7 +52,11 @@ def opened(
     its own. Raises ``NotHere`` without a run, ``BadInput`` for parameters that are not the run's.
     """
     if unmeasured is not None and not unmeasured.strip():
-        raise BadInput("--unmeasured without a reason", "the reason, which the record shows")
+        raise BadInput(
+            "--unmeasured without a reason",
+            "the reason, which the record shows",
+            "--unmeasured 'WHY'",
+        )
     changes = verb in _CHANGE
     with ExitStack() as scratch:
         run = _find_run(parameters, folder, unmeasured if changes else None, scratch)

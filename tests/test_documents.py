@@ -17,6 +17,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: Commands that another test is, and which one.
 RUN_ELSEWHERE = {
     "make test": "this run",
+    "make setup": "this run began with it",
     "make host": "test_a_host_needs_neither_jupyterlab_nor_the_rehearsal",
     "make rehearse": "tests/chain/test_chain_rehearsal.py",
     ".venv/bin/jupyter lab notebooks/": "the notebooks are executed by pytest --nbmake notebooks/",

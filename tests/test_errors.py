@@ -46,7 +46,9 @@ def test_the_message_shows_all_three():
         "next: did you mean a.c?"
     )
     assert "next: correct a.b in f.yaml" in str(errors.ParameterError("f.yaml", "a.b", "1", "2"))
-    assert "next: continue with: runbook run --resume" in str(errors.Interrupted(2, "x"))
+    assert "next: continue with: runbook run 'r/params.yaml' --resume --out 'r'" in str(
+        errors.Interrupted(2, "x", "r")
+    )
 
 
 def test_the_tree_in_the_docstring_is_the_tree():

@@ -52,7 +52,9 @@ class Terminal:
 
 def write(screen, text):
     """A process that writes to the screen as a notebook's does."""
-    subprocess.run(["printf", "%s", text], stdout=screen.outlets[0], stderr=screen.outlets[1], check=True)
+    subprocess.run(
+        ["printf", "%s", text], stdout=screen.outlets[0], stderr=screen.outlets[1], check=True
+    )
 
 
 def test_elsewhere_than_on_a_terminal_it_is_plain_lines(run, capfd):
