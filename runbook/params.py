@@ -305,13 +305,17 @@ class Service(Strict):
     unproved: Literal["fail", "warn"] = Field("fail", description="what an unprovable proof does")
 
 
+def _markdown_alone() -> list[Format]:
+    return ["markdown"]
+
+
 class Record(Strict):
     """Where the findings go on the target; relative paths start at ``server.cwd``."""
 
     document: str | None = Field(None, description="production_v2.md on the target")
     plan: str | None = Field(None, description="eagle-fast-verify.md on the target")
     formats: Annotated[list[Format], Field(min_length=1)] = Field(
-        default_factory=lambda: ["markdown"],
+        default_factory=_markdown_alone,
         description="of the record: markdown, html (one self-contained page) or both",
     )
 

@@ -192,7 +192,7 @@ class Desk:
         return 0
 
     def _record(self) -> None:
-        document.export(self.work.folder)
+        document.export_all(self.work.folder)
 
 
 def _as_json(plan: room.Plan) -> str:

@@ -37,7 +37,7 @@ RUN_HERE = {
     ".venv/bin/papermill notebooks/01_verify_stack.ipynb /tmp/01.ipynb -f params/rehearsal.yaml",
     ".venv/bin/runbook check params/rehearsal.yaml",
     ".venv/bin/runbook status docs/example-run",
-    ".venv/bin/runbook choose docs/example-run/cells.csv params/rehearsal.yaml",
+    ".venv/bin/runbook choose docs/example-run/cells.csv docs/example-run/params.yaml",
     ".venv/bin/runbook export docs/example-run --to /tmp/record.html",
 }
 #: Verbs of a host with GPUs: their words are parsed, and their parameters are loaded.

@@ -96,5 +96,9 @@ class WithoutSystemd(LocalHost):
 
     def _file(self, operation: str, path: str | PurePath, *more: str, stdin: bytes = b"") -> str:
         if operation in ("write", "remove", "make_dir"):
-            raise NotHere(self.reason, f"the host on which to {operation} {path}")
+            raise NotHere(
+                self.reason,
+                f"the host on which to {operation} {path}",
+                "see README, What you need; or set host.kind: local",
+            )
         return super()._file(operation, path, *more, stdin=stdin)

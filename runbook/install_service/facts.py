@@ -151,7 +151,9 @@ def require_systemd(host: Host) -> None:
     """Raises ``NotHere`` where no unit can be managed."""
     reason = host.why_no_systemd()
     if reason is not None:
-        raise NotHere(reason, "systemd on the host of the service")
+        raise NotHere(
+            reason, "systemd on the host of the service", "run it where systemd is, as root"
+        )
 
 
 def not_installed(unit: str) -> NotHere:

@@ -59,10 +59,9 @@ def export(run_path: Path, to: Path | None = None, *, form: Format = "markdown")
     if path.is_dir():
         raise BadInput(f"{path} is a folder", "the name of a file", f"--to '{path / NAMES[form]}'")
     folder = FOLDER if path.parent == run_path.resolve() else figures_of(path.name)
+    text, figures = render(run_path, FOLDER if form == "html" else folder)
     if form == "html":
-        text, figures = as_page(*render(run_path)), {}
-    else:
-        text, figures = render(run_path, folder)
+        text, figures = as_page(text, figures), {}
     try:
         kept = _write(_Here(), str(path), text, figures, folder)
     except (HostFailed, OSError) as error:

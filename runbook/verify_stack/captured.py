@@ -98,7 +98,9 @@ def _mapping(folder: Path, name: str) -> dict[str, Any] | None:
         value = None
     if isinstance(value, dict):
         return value
-    raise BadInput(f"{folder / name} holds no JSON object", "a file as --capture writes it")
+    raise BadInput(
+        f"{folder / name} holds no JSON object", "a file as --capture writes it", "capture it again"
+    )
 
 
 def _text(path: Path) -> str | None:
