@@ -154,7 +154,8 @@ def answer(question: Question, terms: Terms) -> tuple[str, Figure]:
     """What the rule says under ``terms``: as HTML with every name escaped, and as a figure."""
     decision = question.under(terms).decide()
     head = html.escape(decision.choice or decision.status.replace("_", " "))
-    lines = [f"<b>{head}</b>: {html.escape(decision.reason)}"]
+    reason = decision.reason.replace("the declared mix", "this mix")
+    lines = [f"<b>{head}</b>: {html.escape(reason)}"]
     lines += [f"Costs: {html.escape('; '.join(decision.costs))}."] if decision.costs else []
     figure = choice_by_mix(sweep(question.under(terms), terms), question.names)
     return "<br>".join(lines), figure

@@ -82,7 +82,7 @@ class Host(ABC):
         done = self.execute([self.python, "-I", "-S", "-c", script, *arguments], stdin, 60.0)
         if done.code:
             said = done.err.strip()[-2000:]
-            wanted, do = "no such fault", "see rights and room there: ls -ld, df -h"
+            wanted, do = "code 0", "see rights and room there: ls -ld, df -h"
             if said.endswith(_DENIED):
                 wanted, do = "root", "run the runbook as root (sudo)"
             raise HostFailed(f"{what} on {self.kind}: {said}", wanted, do)

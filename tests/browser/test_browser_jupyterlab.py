@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from runbook.publish import document
+from runbook.publish.outline import OUTLINE
 
 ROOT = Path(__file__).parents[2]
 BOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -176,6 +177,7 @@ def test_a_slider_redraws_answer_and_figure(page, lab, shots):
     )
     page.wait_for_function(IDLE, timeout=60_000)
     assert answer.inner_text() != said
+    picture.evaluate("one => one.scrollIntoView({block: 'end'})")
     page.screenshot(path=shots / "sliders.png")
     page.get_by_role("button", name="as declared").click()
     page.wait_for_function(IDLE, timeout=60_000)
@@ -190,7 +192,7 @@ def test_the_page_of_the_record(page, shots, tmp_path):
     page.on("request", lambda request: said.append(request.url))
     page.goto(path.as_uri())
     assert [one for one in said if not one.startswith(("data:image/png", "file:///"))] == []
-    assert page.locator("h2").count() == len(document.OUTLINE)
+    assert page.locator("h2").count() == len(OUTLINE)
     widths = page.evaluate("[...document.images].map(image => image.naturalWidth)")
     assert widths
     assert min(widths) > 300

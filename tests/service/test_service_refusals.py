@@ -194,7 +194,7 @@ def test_a_lock_that_may_not_be_written_is_said_to_need_root(open_folder):
 def test_a_script_that_fails_says_its_reason_alone():
     with pytest.raises(HostFailed) as error:
         LocalHost().run_script("a look", "import sys; sys.exit(f'{sys.argv[1]}: gone')", "/x")
-    assert str(error.value) == "a look on local: /x: gone"
+    assert error.value.found == "a look on local: /x: gone"
 
 
 ASK = """
