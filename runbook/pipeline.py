@@ -273,7 +273,7 @@ def execute_notebook(stage: str, run_path: Path, apply: bool) -> int:
                 stdout_file=Unbreakable(sys.stdout),
                 stderr_file=Unbreakable(sys.stderr),
                 cwd=str(root / "notebooks"),
-                kernel_manager_class=_kernel_manager(_grace_s(Run.open(run_path), stage)),
+                kernel_manager_class=_kernel_manager(folder, _grace_s(Run.open(run_path), stage)),
             )
         except DeadKernelError:
             print(f"{name}: its kernel died", file=sys.stderr, flush=True)
@@ -287,16 +287,18 @@ def execute_notebook(stage: str, run_path: Path, apply: bool) -> int:
     return 0
 
 
-def _kernel_manager(grace_s: float) -> type:
-    """Kernels that talk over sockets in their runtime folder, not over open TCP.
+def _kernel_manager(folder: str, grace_s: float) -> type:
+    """Kernels that talk over sockets in ``folder``, not over open TCP.
 
-    ``grace_s``: what an interrupted cell has to come to its end.
+    Without a connection file named they would lie in the working directory. ``grace_s``: what an
+    interrupted cell has to come to its end.
     """
     from jupyter_client.manager import AsyncKernelManager
 
     class IpcKernelManager(AsyncKernelManager):
         def __init__(self, **settings: Any) -> None:
-            super().__init__(**{**settings, "transport": "ipc", "shutdown_wait_time": grace_s})
+            own = {"transport": "ipc", "connection_file": f"{folder}/kernel.json"}
+            super().__init__(**{**settings, **own, "shutdown_wait_time": grace_s})
 
     return IpcKernelManager
 
