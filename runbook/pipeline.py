@@ -27,12 +27,16 @@ from runbook import atomic, errors
 from runbook.errors import BadInput, Interrupted, NotHere
 from runbook.params import Params
 from runbook.preview import preview
+from runbook.progress import clock
 from runbook.run import RUNNER_PID, STAGES, STEPS, Run, clone_root
 from runbook.watch import end_with_runner
 
 NOTEBOOKS = {stage: f"{number:02}_{stage}.ipynb" for number, stage in enumerate(STAGES, 1)}
 
 _FOLDER = "runbook-kernel-"
+
+#: How often a notebook's process is looked at for being stuck; every fifth time a line is said.
+LOOK_EVERY_S = 60.0
 
 Say = Callable[[str], None]
 
@@ -91,9 +95,7 @@ def run_stages(
         code = 0
         for stage in stages:
             say(f"{stage}: {NOTEBOOKS[stage]}")
-            code = _execute(run, stage, apply, caught, outlets)
-            if stage == "choose" and not caught:
-                code = _write_draft(run, say) or code
+            code = _execute(run, stage, apply, caught, say, outlets)
             if caught:
                 _fail_open_steps(run, stage, f"interrupted by {caught[0].name}", 128 + caught[0])
             if code or caught:
@@ -126,7 +128,7 @@ def _refuse_early(run: Run, stages: list[str]) -> None:
 
 
 def _execute(
-    run: Run, stage: str, apply: bool, caught: list[signal.Signals], outlets: Outlets
+    run: Run, stage: str, apply: bool, caught: list[signal.Signals], say: Say, outlets: Outlets
 ) -> int:
     """One notebook in a process of its own; returns 0, 1, 2 or 70."""
     steps = [step for step, owner in STEPS.items() if owner == stage]
@@ -140,23 +142,52 @@ def _execute(
     with subprocess.Popen(
         argv, env=environment, start_new_session=True, stdout=out, stderr=errs
     ) as process:
-        while process.poll() is None:
-            if caught:
-                _end(process, _grace_s(run, stage))
-            time.sleep(0.05)
-    said = process.returncode
+        said = _wait(process, run, stage, caught, say)
     ended = [step for step in run.todo() if step.name in steps]
     failed = next((step for step in ended if step.status == "failed"), None)
     if failed is not None:
         if failed.exit_code == 70 and (run.path / "fault.txt").exists():
             print(f"a fault of the runbook: report {run.path / 'fault.txt'}", file=sys.stderr)
         return failed.exit_code or 70
-    still = next((step for step in ended if step.status in ("in_progress", "interrupted")), None)
+    still = {step.status for step in ended} - {"completed", "skipped"}
     if said or still:
-        reason = "its kernel died" if still else f"the notebook's process ended with {said}"
+        reason = f"the notebook's process ended with {said}"
+        if still:
+            reason = "its kernel died" if said else "the notebook ended without a verdict"
         _fail_open_steps(run, stage, reason, 70)
         return 70
     return 0
+
+
+def _wait(
+    process: subprocess.Popen[bytes],
+    run: Run,
+    stage: str,
+    caught: list[signal.Signals],
+    say: Say,
+) -> int:
+    """Wait for a notebook's process, saying now and then that it works; returns its exit code.
+
+    One that is still there a while after all its steps have ended is stuck, and is ended; what it
+    came to stands in the to-do list.
+    """
+    began = looked = time.monotonic()
+    looks, done = 0, False
+    while process.poll() is None:
+        if caught:
+            _end(process, _grace_s(run, stage))
+        elif time.monotonic() - looked > LOOK_EVERY_S:
+            looked, looks = time.monotonic(), looks + 1
+            if done:
+                say(f"{stage}: its notebook does not end after its verdict, and is ended")
+                _end(process, 10)
+                return 0
+            open_steps = {"pending", "in_progress", "interrupted"}
+            done = not any(s.status in open_steps for s in run.todo() if STEPS[s.name] == stage)
+            if looks % 5 == 0:
+                say(f"{stage}: at work for {clock(looked - began)}")
+        time.sleep(0.05)
+    return process.returncode
 
 
 def _grace_s(run: Run, stage: str) -> float:
@@ -197,17 +228,6 @@ def _signals() -> Iterator[list[signal.Signals]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _write_draft(run: Run, say: Say) -> int:
-    """The findings, before the service is touched; returns an exit code."""
-    run.begin("draft")
-    path = _export(run, say)
-    if path is None:
-        run.finish("draft", "failed", "the record could not be written", 70)
-        return 70
-    run.finish("draft", "completed", path.name)
-    return 0
 
 
 def _export(run: Run, say: Say) -> Path | None:

@@ -98,6 +98,17 @@ def chosen_verdict(work: Work, decision: choose_room.Decision) -> Verdict:
     return choose_room.verdict(decision, work.params.choose)
 
 
+def write_draft(work: Work, decision: choose_room.Decision) -> Markdown:
+    """The findings as ``production_v2.md`` in the run folder, before the service is touched."""
+    if work.kind != "run":
+        return Markdown(f"`{document.NAME}` of the example run lies in `docs/example-run`.")
+    work.end("choose", chosen_verdict(work, decision))
+    work.begin("draft")
+    path = document.export_all(work.folder)[0]
+    work.end("draft", Verdict(True, path.name))
+    return Markdown(f"Written: `{path}`")
+
+
 # --- 04 install_service
 
 
@@ -195,6 +206,8 @@ def write_record(work: Work) -> None:
     """The record to its place on the target, then the block in the operator's plan document."""
     work.begin("publish")
     record = work.params.record
+    if work.kind == "run":
+        print(f"record: {document.export_all(work.folder)[0]}")
     reason = _why_not_written(work, record.document)
     if reason is None:
         print(document.write_on(work.host, work.folder, _on_target(work, record.document)))
@@ -214,7 +227,7 @@ def write_record(work: Work) -> None:
 
 def published_verdict(work: Work) -> Verdict:
     """Positive: the record can be exported."""
-    return Verdict(True, f"recorded; `runbook export` writes {document.NAME}")
+    return Verdict(True, f"recorded in {document.NAME}")
 
 
 def _on_target(work: Work, path: str | None) -> str:

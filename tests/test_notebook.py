@@ -6,7 +6,7 @@ import sys
 import pytest
 from test_params import MINIMAL
 
-from runbook import notebook, params
+from runbook import notebook, params, stages
 from runbook.checks import Verdict
 from runbook.errors import NotHere, NotProved, ParameterError, RunBusy
 from runbook.run import Run
@@ -118,6 +118,29 @@ def test_another_process_step_is_not_ours_to_fail(run):
         work.fail(ValueError("ours"))
         assert run.step("benchmark").status == "in_progress"
         other.kill()
+
+
+def test_no_record_on_the_target_of_a_run_that_failed(run, capsys):
+    work = notebook.open_stage("publish", {**EMPTY, "run": str(run.path), "apply": True})
+    record = work.params.record.model_copy(update={"document": "/nowhere/r.md", "plan": "p.md"})
+    run.params = work.run.params = work.params.model_copy(update={"record": record})
+    run.finish("install_service", "failed", "it does not serve", 1)
+    stages.write_record(work)
+    said = capsys.readouterr().out
+    assert "none on the target: the service is not installed" in said
+    assert "no plan document is changed: the service is not installed" in said
+    assert "FAILED at install_service" in (run.path / "production_v2.md").read_text()
+
+
+def test_the_draft_is_written_before_the_service_is_touched(run, monkeypatch):
+    work = notebook.open_stage("choose", {**EMPTY, "run": str(run.path)})
+    monkeypatch.setattr(stages, "chosen_verdict", lambda *_: Verdict(False, "undecided"))
+    work.begin("choose")
+    stages.write_draft(work, None)
+    assert [run.step(name).status for name in ("choose", "draft")] == ["failed", "completed"]
+    assert "FAILED at choose: undecided" in (run.path / "production_v2.md").read_text()
+    with pytest.raises(NotProved, match="undecided"):
+        work.verdict(Verdict(False, "undecided"))
 
 
 def test_skipping_leaves_what_was_completed(run):

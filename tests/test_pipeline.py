@@ -4,13 +4,16 @@ import os
 import subprocess
 import sys
 
+import nbformat
 import pytest
+from nbformat.v4 import new_code_cell, new_notebook
 from test_params import MINIMAL
 
 from runbook import params, pipeline
 from runbook.errors import BadInput
 from runbook.run import STAGES, STEPS, Run
 
+KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 PARAMETERS = params.from_values(MINIMAL, "x")
 
 
@@ -81,6 +84,49 @@ def test_an_error_of_the_notebook_keeps_its_exit_code(run):
     assert pipeline._note_failure(run, "choose", "BadInput", "no mix") == 2
     assert run.step("choose").exit_code == 2
     assert pipeline._note_failure(run, "publish", "ZeroDivisionError", "x") == 70
+
+
+def notebook_of(folder, source):
+    """A clone whose first notebook is one cell."""
+    (folder / "notebooks").mkdir()
+    book = new_notebook(cells=[new_code_cell(source)], metadata={"kernelspec": KERNEL})
+    nbformat.write(book, folder / "notebooks" / pipeline.NOTEBOOKS["verify_stack"])
+
+
+def test_a_killed_kernel_is_a_failure_whatever_papermill_notes(run, tmp_path, monkeypatch):
+    notebook_of(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    monkeypatch.setattr(pipeline, "clone_root", lambda: tmp_path)
+    run.begin("verify_stack")
+    assert pipeline.execute_notebook("verify_stack", run.path, False) == 70
+    assert run.step("verify_stack").status == "in_progress"  # the runner makes a failure of it
+
+
+SCRIPT = """
+import sys, time, pathlib
+from runbook.run import Run
+run = Run.open(pathlib.Path({path!r}))
+if {verdict}:
+    run.finish("verify_stack", "completed", "fine")
+time.sleep({sleep})
+"""
+
+
+@pytest.mark.parametrize(
+    ("verdict", "sleep", "code", "status"),
+    [(True, 0, 0, "completed"), (True, 600, 0, "completed"), (False, 0, 70, "failed")],
+    ids=["as it should", "stuck after its verdict", "no verdict"],
+)
+def test_the_to_do_list_decides(run, tmp_path, monkeypatch, verdict, sleep, code, status):
+    script = tmp_path / "python"
+    body = SCRIPT.format(path=str(run.path), verdict=verdict, sleep=sleep)
+    script.write_text(f"#!{sys.executable}\n{body}")
+    script.chmod(0o700)
+    monkeypatch.setattr(pipeline.sys, "executable", str(script))
+    monkeypatch.setattr(pipeline, "LOOK_EVERY_S", 1.0)
+    said = []
+    assert pipeline._execute(run, "verify_stack", False, [], said.append, (None, None)) == code
+    assert run.step("verify_stack").status == status
+    assert any("does not end" in line for line in said) is bool(sleep)
 
 
 def test_folders_of_the_dead_are_cleared_and_of_the_living_are_not(tmp_path, monkeypatch):
