@@ -10,6 +10,7 @@ print(verdict(proofs, params.service.unproved, params.service.unit))
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from runbook.errors import BadInput, HostFailed, NotHere
 from runbook.hosts.base import Host
 from runbook.install_service.apply import Applied, Step, apply, plan_uninstall, uninstall
 from runbook.install_service.facts import HostFacts, not_installed, read_facts, require_systemd
+from runbook.install_service.observe import set_by_server
 from runbook.install_service.places import JOURNAL_LINES, Target
 from runbook.install_service.plan import Measured, Plan, make_plan, make_target
 from runbook.install_service.proofs import Proof, to_json, verdict
@@ -170,12 +172,14 @@ def prove(
 ) -> list[Proof]:
     """Prove the service: it is killed, and a box is rebooted and cut. Never raises for a proof.
 
-    With ``run``, ``service/proofs.json`` and ``service/journal.txt`` are written.
+    With ``run``, ``service/proofs.json``, ``service/journal.txt`` and, of a service that runs,
+    ``service/set_by_server.json`` are written.
     """
     service = Service(host, params, target, engine or engine_for(params.server))
     proofs = prove_service(service, tell)
     if run is not None:
         run.write("service/proofs.json", to_json(proofs))
+        _record_set_by_server(run, service)
     _record_journal(run, host, target.unit)
     return proofs
 
@@ -230,6 +234,14 @@ def logs(host: Host, unit: str, lines: int | None = 200) -> str:
     """The end of the unit's journal, ``None`` for all. Raises ``NotHere`` without systemd."""
     require_systemd(host)
     return systemd.journal(host, unit, lines=lines)
+
+
+def _record_set_by_server(run: Run, service: Service) -> None:
+    if service.host.why_no_systemd() is not None:
+        return
+    with contextlib.suppress(HostFailed):
+        found = set_by_server(service)
+        run.write("service/set_by_server.json", json.dumps(found, indent=1) + "\n")
 
 
 def _record_journal(run: Run | None, host: Host, unit: str) -> None:

@@ -17,6 +17,7 @@ from runbook.install_service.service import Service, info_from
 from runbook.launch import systemd
 from runbook.launch.lint import lint
 from runbook.load import LoadPlan, Prompt, run_load
+from runbook.params import SECRET_NAME
 
 
 def prove_unit(service: Service) -> Proof:
@@ -79,6 +80,20 @@ def prove_process(service: Service) -> Iterator[Proof]:
     uid = host.run("id", "-u", spec.user or "root", check=False).out.strip()
     yield compare.prove_equal("user", f"uid {uid}", f"uid {process['uid']}")
     yield compare.prove_limits(spec, process["limits"])
+
+
+def set_by_server(service: Service) -> dict[str, str]:
+    """Variables that the processes of a running server have and its first one was not given.
+
+    What is named like a secret is not shown.
+    """
+    state = systemd.show(service.host, service.unit, "MainPID")
+    port, file = service.params.server.port, service.target.places.unit_file
+    seen = _look(service.host, state["MainPID"], port, file)
+    given = set((seen["process"] or {}).get("environ") or ())
+    added = sorted({word for words in seen["beside"] for word in words if "=" in word} - given)
+    pairs = [word.partition("=")[::2] for word in added] if given else []
+    return {name: "(not shown)" if SECRET_NAME.search(name) else value for name, value in pairs}
 
 
 def _look(host: Host, pid: str, port: int, file: str) -> dict[str, Any]:

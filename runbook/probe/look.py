@@ -111,6 +111,15 @@ def listeners(port: int) -> list[dict[str, Any]]:
     return found
 
 
+def environments_beside(pid: str) -> list[list[str]]:
+    """What the other processes of the control group of ``pid`` have in their environment."""
+    cgroup = unified_cgroup(pid)
+    others = [one.name for one in Path("/proc").glob("[0-9]*") if one.name != pid]
+    here = [one for one in others if cgroup is not None and unified_cgroup(one) == cgroup]
+    read = [lines_of(Path("/proc", one, "environ")) for one in here]
+    return [words for words in read if words is not None]
+
+
 def main() -> None:
     """Print the answer for the process, port and file of the command line."""
     pid, port, file = sys.argv[1:4]
@@ -118,6 +127,7 @@ def main() -> None:
     answer = {
         "process": look_at(pid),
         "listeners": listeners(int(port)),
+        "beside": environments_beside(pid),
         "written": path.stat().st_mtime if path.exists() else None,
     }
     print(json.dumps(answer))

@@ -108,6 +108,11 @@ class Artefacts:
         name = "service/proofs.json"
         return list(self.run.read_json(name) or []) if self.is_since(name) else []
 
+    @cached_property
+    def set_by_server(self) -> dict[str, str]:
+        """service/set_by_server.json: variables that the server set for its own processes."""
+        return dict(self.run.read_json("service/set_by_server.json") or {})
+
     def service_file(self, name: str) -> str | None:
         """A text file of ``service/``: the unit, ``diff.txt``, ``journal.txt``."""
         return self._text(f"service/{name}")

@@ -27,14 +27,18 @@ _FROM_ARTEFACTS: Mapping[str, Callable[[Path], Markdown]] = {
     "benchmark": sections.benchmark_table,
     "launch": sections.launch_section,
     "stack": sections.stack_table,
+    "models": sections.models,
     "service": sections.service_section,
     "proofs": sections.proofs_table,
     "operations": sections.operations,
+    "rollback": sections.rollback,
     "assumptions": sections.assumptions,
     "limits": sections.limits,
     "repeat": sections.repeat,
     "provenance": sections.provenance,
 }
+#: How a service is operated and undone, which may run though its step was not completed.
+_WHERE_IT_RUNS = ("operations", "rollback")
 _FIGURES: Mapping[str, tuple[Callable[..., Figure], ...]] = {
     "decision": (run_figures.ratio,),
     "benchmark": (run_figures.throughput, run_figures.latency, run_figures.run_order),
@@ -113,7 +117,7 @@ def _cells_from_artefacts(found: Artefacts, section: Section) -> list[NotebookNo
     cells = [new_markdown_cell(str(_FROM_ARTEFACTS[section.key](found.path)))]
     for draw in _FIGURES.get(section.key, ()):
         cells.append(_figure_cell(section.key, draw(found.path, keep=False)))
-    if step is not None and step.status != "completed" and section.key != "operations":
+    if step is not None and step.status != "completed" and section.key not in _WHERE_IT_RUNS:
         cells.insert(0, new_markdown_cell(unfinished(step)))  # operations say it themselves
     return cells
 
@@ -129,7 +133,7 @@ def _is_there(found: Artefacts, section: Section) -> bool:
     else:
         left = (found.path / section.artefact).is_file()
     begun = found.steps[section.step].status != "pending"
-    return left and (begun or section.key == "operations")
+    return left and (begun or section.key in _WHERE_IT_RUNS)
 
 
 def _figure_cell(section: str, figure: Figure) -> NotebookNode:

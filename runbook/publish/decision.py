@@ -11,6 +11,8 @@ from runbook.publish.artefacts import Artefacts
 from runbook.publish.state import percent
 from runbook.publish.tables import UNKNOWN, Markdown, escape, joined, table, titled_list
 
+_FIGURES = ("gain", "95 %", "p (Holm)")
+
 
 def decision_table(run_path: Path) -> Markdown:
     """The decision: gains with intervals, single points, what it costs and what would flip it."""
@@ -23,14 +25,28 @@ def decision_table(run_path: Path) -> Markdown:
     return joined(
         head,
         _override(found.run.params),
-        table((_effect_row(effect) for effect in decision["effects"]), right=["gain", "95 %"]),
+        table((_effect_row(effect) for effect in decision["effects"]), right=_FIGURES),
         _weights(decision),
-        table((_point_row(point) for point in decision["points"]), right=["gain", "95 %"]),
-        titled_list("What it costs", decision["costs"]),
+        table((_point_row(point) for point in decision["points"]), right=_FIGURES),
+        titled_list("What it costs", [*_alone(decision, found.chosen), *decision["costs"]]),
         titled_list("What would flip it", map(_flip, decision["flips"])),
         titled_list("Where the gain changes sign", map(_crossover, decision["crossovers"])),
         titled_list("Notes", [*decision["advice"], *decision["notes"]]),
     )
+
+
+def _alone(decision: Mapping[str, Any], chosen: str | None) -> list[str]:
+    """What a single user gains or loses by the choice: the lowest concurrency, always said."""
+    own = [point for point in decision["points"] if point["config"] == chosen]
+    if not own:
+        return []
+    lowest = min(own, key=lambda point: int(point["point"]["concurrency"]))
+    ratio = lowest["ratio"]
+    gain = UNKNOWN if ratio is None else percent(ratio)
+    cost = "nothing" if ratio is not None and (lowest["low"] or ratio) >= 1 else "perhaps speed"
+    cost = "speed" if ratio is not None and (lowest["high"] or ratio) < 1 else cost
+    where, span = point_label(lowest["point"]), _span(lowest)
+    return [f"at {where}, the lowest load, {cost}: {gain} ({span}) against the baseline"]
 
 
 def _override(params: Params) -> str:

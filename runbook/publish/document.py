@@ -31,14 +31,15 @@ from runbook.publish import host_files
 from runbook.publish.artefacts import Artefacts
 from runbook.publish.assembly import assemble
 from runbook.publish.figure import FOLDER
-from runbook.publish.markup import drop_html, squeeze
 from runbook.publish.page import page
-from runbook.publish.seal import digest, is_edited
+from runbook.publish.seal import is_edited, sealed, unsealed
 from runbook.publish.tables import escape, fence, strip_controls
 
 NAME = "production_v2.md"
 NAMES: Mapping[Format, str] = {"markdown": NAME, "html": "production_v2.html"}
 
+#: The row of the last section that names the run.
+_RUN = re.compile(r"^\| run \| (.+) \|$", re.MULTILINE)
 _FIGURE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*\.png")
 
 
@@ -93,13 +94,41 @@ def write_on(host: Host, run_path: Path, to: str) -> str:
     path = host_files.resolve(host, to)
     folder = figures_of(posixpath.basename(path))
     text, figures = render(run_path, folder)
+    last = _keep_last(host, path, text)
     kept = _write(host, path, text, figures, folder)
     said = f"{to}: written, with {len(figures)} figures{_kept_as(kept)}"
+    said += f"; the record of the run before is kept as {last}" if last else ""
     if "html" in Artefacts.of(run_path).run.params.record.formats:
         beside = posixpath.splitext(path)[0] + ".html"
         kept = _write(host, beside, as_page(*render(run_path)), {}, folder)
         said += f"; {posixpath.basename(beside)} beside it{_kept_as(kept)}"
     return said
+
+
+def _keep_last(host: Host, path: str, text: str) -> str | None:
+    """Keep the record of another run that lies at ``path`` beside it as ``<name>.last.md``, with
+    its figures; returns that name. What was edited by hand is kept by ``_write``."""
+    there = host.read(path)
+    before = there.decode(errors="replace") if there else ""
+    if is_edited(before) or _run_of(before) == _run_of(text):
+        return None
+    folder, name = posixpath.split(path)
+    last = f"{posixpath.splitext(name)[0]}.last.md"
+    old, new = (f"]({quote(figures_of(one))}/" for one in (name, last))
+    figures = {}
+    for figure in re.findall(rf"{re.escape(old)}([\w-]+\.png)\)", before):
+        png = host.read(f"{folder}/{figures_of(name)}/{figure}")
+        if png is not None:
+            figures[figure] = png
+    body = unsealed(before).replace(old, new)
+    _write(host, f"{folder}/{last}", sealed(body), figures, figures_of(last))
+    return last
+
+
+def _run_of(text: str) -> str:
+    """The run a record is of, as its last section says."""
+    found = _RUN.findall(text)
+    return found[-1] if found else ""
 
 
 def _kept_as(kept: str | None) -> str:
@@ -108,8 +137,7 @@ def _kept_as(kept: str | None) -> str:
 
 def as_page(text: str, figures: Mapping[str, bytes]) -> str:
     """A rendered document as one self-contained page, with a digest of its own."""
-    whole = page(text, figures)
-    return f"{whole}\n<!-- Digest of all lines above: {digest(whole)} -->\n"
+    return sealed(page(text, figures), "<!-- {} -->")
 
 
 def figures_of(name: str) -> str:
@@ -142,46 +170,50 @@ def render(run_path: Path, folder: str = FOLDER) -> tuple[str, dict[str, bytes]]
     """
     found = Artefacts.of(run_path)
     exporter = MarkdownExporter(config=Config(TemplateExporter={"exclude_input": True}))
-    for preprocessor in (_Select, _LinkFigures, _Clean):
-        exporter.register_preprocessor(preprocessor, enabled=True)
-    body, resources = exporter.from_notebook_node(assemble(found), resources={"folder": folder})
-    text = squeeze(body)
-    return f"{text}\nDigest of all lines above: `{digest(text)}`\n", resources.get("figures", {})
+    exporter.register_preprocessor(_ForTheRecord, enabled=True)
+    given = {"record_folder": folder, "record_figures": {}}
+    body, resources = exporter.from_notebook_node(assemble(found), resources=given)
+    return sealed(_squeeze(body)), resources["record_figures"]
 
 
-# --- preprocessors, in this order ---------------------------------------------------------------
+_GAPS = re.compile(r"^(`{3,})[^`\n]*\n.*?^\1$|\n(?:[ \t]*\n){2,}", re.MULTILINE | re.DOTALL)
 
 
-class _Select(Preprocessor):
-    """Of a cell's outputs keep those for the record, each in one form."""
+def _squeeze(text: str) -> str:
+    """``text`` with one blank line at most between two others; what is fenced stays as it is."""
+    return _GAPS.sub(lambda match: match[0] if match[1] else "\n\n", text).strip() + "\n"
+
+
+class _ForTheRecord(Preprocessor):
+    """Of a cell's outputs keep those for the record, each as Markdown: images become links."""
 
     def preprocess_cell(
         self, cell: NotebookNode, resources: dict[str, Any], index: int
     ) -> tuple[NotebookNode, dict[str, Any]]:
         if cell.cell_type == "code":
-            streams = bool(cell.metadata.get("record_streams"))
-            kept = (_one_form(output, streams) for output in cell.outputs)
-            cell.outputs = [output for output in kept if output is not None]
+            texts = (_as_markdown(output, cell.metadata, resources) for output in cell.outputs)
+            cell.outputs = [
+                new_output("display_data", {"text/markdown": text}) for text in texts if text
+            ]
         return cell, resources
 
 
-def _one_form(output: NotebookNode, streams: bool) -> NotebookNode | None:
+def _as_markdown(
+    output: NotebookNode, of_cell: Mapping[str, Any], resources: dict[str, Any]
+) -> str | None:
     if output.output_type == "stream":
-        return _markdown(fence(_printed(output.text))) if streams and _is_out(output) else None
+        shown = of_cell.get("record_streams") and output.name == "stdout" and output.text.strip()
+        return fence(_printed(output.text)) if shown else None
     if output.output_type == "error":
-        return _markdown(fence(f"{output.ename}: {output.evalue}"))
+        return fence(f"{output.ename}: {output.evalue}")
     data = output.get("data", {})
     if "text/markdown" in data:
-        return _markdown(drop_html(strip_controls(data["text/markdown"])))
+        return strip_controls(data["text/markdown"])
     if "image/png" in data:
-        return output
+        return _linked(output, of_cell["record"], resources)
     if "text/plain" not in data or any("widget" in kind for kind in data):
         return None
-    return _markdown(fence(data["text/plain"]))
-
-
-def _is_out(output: NotebookNode) -> bool:
-    return bool(output.name == "stdout" and output.text.strip())
+    return fence(data["text/plain"])
 
 
 def _printed(text: str) -> str:
@@ -190,45 +222,11 @@ def _printed(text: str) -> str:
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
 
 
-def _markdown(text: str) -> NotebookNode:
-    output: NotebookNode = new_output("display_data", {"text/markdown": text})
-    return output
-
-
-class _LinkFigures(Preprocessor):
-    """Replace images by links into ``resources["folder"]``; they go to ``resources["figures"]``."""
-
-    def preprocess_cell(
-        self, cell: NotebookNode, resources: dict[str, Any], index: int
-    ) -> tuple[NotebookNode, dict[str, Any]]:
-        if cell.cell_type == "code":
-            files = resources.setdefault("figures", {})
-            section = cell.metadata["record"]
-            cell.outputs = [
-                _linked(output, section, files, resources["folder"]) for output in cell.outputs
-            ]
-        return cell, resources
-
-
-def _linked(
-    output: NotebookNode, section: str, files: dict[str, bytes], folder: str
-) -> NotebookNode:
-    if "image/png" not in output.data:
-        return output
-    said = output.metadata.get("runbook", {})
+def _linked(output: NotebookNode, section: str, resources: dict[str, Any]) -> str:
+    """A link to the figure, which is put by under its stable name."""
+    said, figures = output.metadata.get("runbook", {}), resources["record_figures"]
     name, alt = str(said.get("figure", "")), str(said.get("alt", "figure"))
     if not _FIGURE_NAME.fullmatch(name):
-        name = f"{section}_{sum(one.startswith(section) for one in files) + 1}.png"
-    files[name] = base64.b64decode(output.data["image/png"])
-    return _markdown(f"![{escape(alt)}]({quote(folder)}/{name})")
-
-
-class _Clean(Preprocessor):
-    """What reaches the page is text: no cell of ours holds a control character any more."""
-
-    def preprocess_cell(
-        self, cell: NotebookNode, resources: dict[str, Any], index: int
-    ) -> tuple[NotebookNode, dict[str, Any]]:
-        if cell.cell_type == "markdown":
-            cell.source = drop_html(strip_controls(cell.source))
-        return cell, resources
+        name = f"{section}_{sum(one.startswith(section) for one in figures) + 1}.png"
+    figures[name] = base64.b64decode(output.data["image/png"])
+    return f"![{escape(alt)}]({quote(resources['record_folder'])}/{name})"

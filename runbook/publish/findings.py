@@ -1,4 +1,4 @@
-"""What was found: the sections on stack, benchmark, decision and launch, from a run's artefacts."""
+"""What was found: the sections on stack, models and benchmark, from a run's artefacts."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ from typing import Any
 
 from runbook import intervals
 from runbook.cells import Cell
-from runbook.launch.spec import LaunchSpec
-from runbook.params import Params
 from runbook.publish.artefacts import Artefacts
 from runbook.publish.state import status_in_document
 from runbook.publish.tables import (
     UNKNOWN,
     Code,
     Markdown,
-    code,
     escape,
-    fence,
     joined,
     number,
     table,
@@ -61,22 +57,67 @@ def stack_table(run_path: Path) -> Markdown:
 
 
 def checks_table(checks: Iterable[Mapping[str, Any]]) -> Markdown:
-    """Checks as a table: what failed first, then warnings, unknowns, and what passed."""
-    order = {"fail": 0, "warn": 1, "unknown": 2, "pass": 3, "skipped": 4}
-    ranked = sorted(checks, key=lambda check: order.get(str(check["status"]), 0))
-    return table(
-        (
-            {
-                "check": check["name"],
-                "status": check["status"],
-                "found": check["found"],
-                "wanted": check.get("wanted") or "-",
-                "what to do": check.get("fix") or "-",
-            }
-            for check in ranked
-        ),
-        empty="No check was recorded.",
+    """Checks as a table: what failed first, then warnings, unknowns, and what passed.
+
+    Those that were skipped follow as a list, one line a reason.
+    """
+    order = {"fail": 0, "warn": 1, "unknown": 2, "pass": 3}
+    known = list(checks)
+    made = [check for check in known if check["status"] != "skipped"]
+    skipped = [check for check in known if check["status"] == "skipped"]
+    rows = (
+        {
+            "check": check["name"],
+            "status": check["status"],
+            "found": check["found"],
+            "wanted": check.get("wanted") or "-",
+            "what to do": check.get("fix") or "-",
+        }
+        for check in sorted(made, key=lambda check: order.get(str(check["status"]), 0))
     )
+    groups = by_reason(skipped)
+    lines = [f"{', '.join(names)}: {why}" for (_, why), names in groups.items()]
+    return joined(table(rows, empty="No check was made."), titled_list("Skipped", lines))
+
+
+def by_reason(items: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[str]]:
+    """Names of checks or proofs by their status and what is said of it."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for item in items:
+        why = str(item.get("evidence") or item.get("found") or "no reason was noted")
+        groups.setdefault((str(item["status"]), why), []).append(str(item["name"]))
+    return groups
+
+
+def models(run_path: Path) -> Markdown:
+    """Target and draft: the files, with fingerprints; what was found of them."""
+    found = Artefacts.of(run_path)
+    server, stack = found.run.params.server, found.stack
+    checks = {check["name"]: check for check in stack.get("checks", [])}
+    fingerprints = stack.get("fingerprints", {})
+    rows = [
+        {
+            "model": role,
+            "path": Code(path),
+            "fingerprint": Code(fingerprints[role]) if fingerprints.get(role) else UNKNOWN,
+            "status": checks.get(check, {}).get("status"),
+            "found": checks.get(check, {}).get("found"),
+        }
+        for role, path, check in (
+            ("model", server.model, "model"),
+            ("draft", server.draft, "draft"),
+            ("draft", server.draft, "draft_fits"),
+        )
+        if path
+    ]
+    none = "" if server.draft else "No draft model is used."
+    return joined(table(rows), none, _FINGERPRINT)
+
+
+_FINGERPRINT = (
+    "A fingerprint is of sizes, names and hashes as far as they were taken; it is compared again "
+    "wherever these files are to be the same."
+)
 
 
 def benchmark_table(run_path: Path) -> Markdown:
@@ -171,43 +212,3 @@ def _left_out(cells: Sequence[Cell]) -> str:
         for cell in cells
     ]
     return "\n".join(["Not usable, and left out of all figures:", "", *lines])
-
-
-def launch_section(run_path: Path, config: str | None = None) -> Markdown:
-    """The launch of a configuration (default: the one to serve): command to paste, environment."""
-    found = Artefacts.of(run_path)
-    name = config or found.chosen or found.baseline
-    spec = found.spec(name)
-    if spec is None:
-        return Markdown(f"*{escape(name)} was not started in this run: no launch is recorded.*")
-    launch = found.launches[name]
-    loads = ", ".join(f"{seconds:.1f}" for seconds in launch.get("load_s", [])) or UNKNOWN
-    return joined(
-        f"Configuration **{escape(name)}**, started as {escape(str(launch.get('launch', UNKNOWN)))}"
-        f"; seconds from start to the first completion: {loads}.",
-        fence(spec.shell_command(), "sh"),
-        f"The environment is whole; nothing is inherited. Fingerprint {code(spec.fingerprint())}.",
-        environment_table(spec, found.run.params, name),
-    )
-
-
-def environment_table(spec: LaunchSpec, params: Params, config: str) -> Markdown:
-    """Every variable of a launch with its origin."""
-    own = params.configuration(config).env if config in _names(params) else {}
-
-    def origin(name: str, value: str) -> str:
-        if own.get(name) == value:
-            return "parameters: configuration"
-        if params.server.env.get(name) == value:
-            return "parameters: server"
-        return "engine"
-
-    rows = (
-        {"variable": Code(name), "value": Code(value), "origin": origin(name, value)}
-        for name, value in sorted(spec.env.items())
-    )
-    return table(rows, empty="The environment is empty.")
-
-
-def _names(params: Params) -> set[str]:
-    return {one.name for one in params.configurations}

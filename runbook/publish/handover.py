@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 from runbook.params import Params
@@ -36,7 +37,12 @@ def service_section(run_path: Path) -> Markdown:
     parts.append(fence(text, "ini") if text else "*The unit was not written.*")
     parts.append(str(table(files, empty="No file is recorded.")))
     if diff is not None:
-        parts.append("The plan, with the difference to what was there:\n\n" + fence(diff, "diff"))
+        # Of a unit that was not there before the difference is the whole unit, once more.
+        plan, new, _ = diff.partition("--- /dev/null\n")
+        title = "The plan; the unit is new"
+        if not new:
+            title = "The plan, with the difference to what was there"
+        parts.append(f"{title}:\n\n{fence(plan, 'diff')}" if plan else f"{title}.")
     return Markdown("\n\n".join(parts))
 
 
@@ -52,15 +58,33 @@ def proofs_table(run_path: Path) -> Markdown:
 
 
 def operations(run_path: Path) -> Markdown:
-    """How to start, stop and watch the service, roll it back, and what happens by itself."""
+    """How to start, stop and watch the service, and what happens by itself."""
     found = Artefacts.of(run_path)
     params = found.run.params
     where = _WHERE[params.host.kind].format(address=escape(params.host.address or ""))
     return joined(
         _once_installed(found),
         f"The commands are given {where}.",
-        table(_commands(params, run_path)),
+        _commands(_to_operate(params, run_path)),
         "\n".join(f"- {line}" for line in _by_itself(params)),
+    )
+
+
+def rollback(run_path: Path) -> Markdown:
+    """How to undo it: the generation before, or the whole service."""
+    found = Artefacts.of(run_path)
+    words = _words_of(run_path)
+    rows = [
+        ("see what is installed, and since when", f"runbook service status {words}"),
+        ("go back to the generation that served before", f"runbook service rollback {words}"),
+        ("remove service and files", f"runbook service uninstall {words}"),
+    ]
+    return joined(
+        _once_installed(found),
+        "Every generation that has served is kept with its unit. A roll back prints its plan, puts "
+        "unit and gate of the one before in place, restarts, and waits until it has served; if it "
+        "does not serve, what ran before comes back. Files that were edited by hand stop it.",
+        _commands(rows),
     )
 
 
@@ -75,10 +99,16 @@ def _once_installed(found: Artefacts) -> str:
     return f"**{how_it_stands(step)}**\n\n{said}"
 
 
-def _commands(params: Params, run_path: Path) -> list[dict[str, object]]:
-    unit, run = shlex.quote(params.service.unit), shlex.quote(str(run_path.resolve()))
-    file = shlex.quote(str(run_path.resolve() / "params.yaml"))
-    rows = [
+def _to_operate(params: Params, run_path: Path) -> list[tuple[str, str]]:
+    unit, words = shlex.quote(params.service.unit), _words_of(run_path)
+    prove = ("prove again (kills it)", f"runbook service verify {words}")
+    if params.host.kind == "box":
+        return [
+            ("status", f"runbook service status {words}"),
+            ("logs", f"runbook service logs {words}"),
+            prove,
+        ]
+    return [
         ("start (returns when a completion was served)", f"systemctl start {unit}"),
         ("stop", f"systemctl stop {unit}"),
         ("restart", f"systemctl restart {unit}"),
@@ -86,19 +116,18 @@ def _commands(params: Params, run_path: Path) -> list[dict[str, object]]:
         ("status", f"systemctl status {unit}"),
         ("logs, following", f"journalctl -u {unit} -f"),
         ("not at boot any more", f"systemctl disable {unit}"),
+        prove,
     ]
-    own = [
-        ("status", f"runbook service status {file} --run {run}"),
-        ("logs", f"runbook service logs {file} --run {run}"),
-        (
-            "prove again (kills it)",
-            f"runbook service verify {file} --run {run}",
-        ),
-        ("roll back to the generation before", f"runbook service rollback {file} --run {run}"),
-        ("remove", f"runbook service uninstall {file} --run {run}"),
-    ]
-    rows = own if params.host.kind == "box" else [*rows, *own[2:]]
-    return [{"to": what, "command": Code(command)} for what, command in rows]
+
+
+def _words_of(run_path: Path) -> str:
+    """What every verb on the service of this run is given."""
+    run = run_path.resolve()
+    return f"{shlex.quote(str(run / 'params.yaml'))} --run {shlex.quote(str(run))}"
+
+
+def _commands(rows: Iterable[tuple[str, str]]) -> Markdown:
+    return table({"to": what, "command": Code(command)} for what, command in rows)
 
 
 def _by_itself(params: Params) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from runbook.publish.artefacts import Artefacts
+from runbook.publish.findings import by_reason
 from runbook.publish.tables import Markdown, code, escape, table
 
 #: Names of the proofs that the service is started as it was measured.
@@ -100,8 +101,8 @@ def _judged(
     tested = bool(answered) and {*decisive} <= {str(item["name"]) for item in answered}
     refuted = any(item["status"] in ("fail", "refuted") for item in answered)
     evidence = "; ".join(
-        f"{item['name']}: {item['status']} ({item.get('evidence') or item.get('found') or '-'})"
-        for item in answered or about
+        f"{', '.join(names)}: {status} ({why})"
+        for (status, why), names in by_reason(answered or about).items()
     )
     return {
         "tested": "refuted" if refuted else "tested" if tested else "not tested",
@@ -147,13 +148,9 @@ def _limits(found: Artefacts) -> list[str]:
 
 
 def _unanswered(kind: str, items: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Items without an answer, those of one reason in one line."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for item in items:
-        if item["status"] in _OPEN:
-            why = str(item.get("evidence") or item.get("found") or "no reason was noted")
-            groups.setdefault((str(item["status"]), why), []).append(str(item["name"]))
+    """Items without an answer, those of one reason in one line; skipped checks list themselves."""
+    unanswered = (item for item in items if item["status"] in _OPEN - {"skipped"})
     return [
         f"{kind} without an answer: {escape(', '.join(names))}: {escape(status)}, {escape(why)}"
-        for (status, why), names in groups.items()
+        for (status, why), names in by_reason(unanswered).items()
     ]

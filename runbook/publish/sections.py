@@ -6,13 +6,13 @@ from runbook.publish.decision import decision_table
 from runbook.publish.findings import (
     benchmark_table,
     checks_table,
-    environment_table,
-    launch_section,
+    models,
     stack_table,
     todo_table,
 )
-from runbook.publish.handover import operations, proofs_table, repeat, service_section
+from runbook.publish.handover import operations, proofs_table, repeat, rollback, service_section
 from runbook.publish.honesty import assumptions, limits, what_it_is
+from runbook.publish.launched import launch_section
 from runbook.publish.provenance import provenance
 
 __all__ = [
@@ -20,13 +20,14 @@ __all__ = [
     "benchmark_table",
     "checks_table",
     "decision_table",
-    "environment_table",
     "launch_section",
     "limits",
+    "models",
     "operations",
     "proofs_table",
     "provenance",
     "repeat",
+    "rollback",
     "service_section",
     "stack_table",
     "todo_table",

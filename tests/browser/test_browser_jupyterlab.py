@@ -43,6 +43,10 @@ ENDED = """[...document.querySelectorAll('.jp-OutputArea-output')].find(
 )"""
 IDLE = """document.querySelector('#jp-main-statusbar')?.innerText.includes('| Idle')
     && document.querySelector('.jp-Notebook-ExecutionIndicator')?.dataset?.status === 'idle'"""
+#: Whether the answer to the sliders is this one; every slider that moves asks anew.
+SAYS = """said => [...document.querySelectorAll('.widget-html-content')].some(
+    one => one.innerText === said
+)"""
 ERRORS = '[data-mime-type="application/vnd.jupyter.error"]'
 STDERR = '[data-mime-type="application/vnd.jupyter.stderr"]'
 
@@ -182,9 +186,7 @@ def test_a_slider_redraws_answer_and_figure(page, lab, shots):
     picture.evaluate("one => one.scrollIntoView({block: 'end'})")
     page.screenshot(path=shots / "sliders.png")
     page.get_by_role("button", name="as declared").click()
-    page.wait_for_function(IDLE, timeout=60_000)
-    page.wait_for_timeout(500)
-    assert answer.inner_text() == said
+    page.wait_for_function(SAYS, arg=said, timeout=60_000)
 
 
 def test_the_page_of_the_record(page, shots, tmp_path):

@@ -20,6 +20,7 @@ def rehearsal(tmp_path_factory):
     """One whole run of the rehearsal; where a busy machine leaves it undecided, by override."""
     folder = tmp_path_factory.mktemp("re hearsal:") / "run"
     need_box(folder.parent)
+    before = sources()
     ended = runbook("run", REHEARSAL, "--apply", "--out", folder, timeout_s=1800)
     run = Run.open(folder)
     if ended.returncode == 1 and run.step("choose").status == "failed":
@@ -30,7 +31,13 @@ def rehearsal(tmp_path_factory):
         ended = runbook(*words, *overrides(OVERRIDE), timeout_s=900)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     wait_nothing_left(PORT)
+    assert sources() == before
     return run
+
+
+def sources():
+    """The committed notebooks, which a run leaves as they are."""
+    return {path.name: path.read_bytes() for path in (ROOT / "notebooks").glob("*.ipynb")}
 
 
 def decision_of(run):

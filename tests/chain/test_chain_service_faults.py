@@ -1,6 +1,7 @@
 """Broken off while the service is installed or proved: nothing is left, and a resume finishes."""
 
 import json
+import secrets
 import shutil
 import signal
 
@@ -19,13 +20,19 @@ from command import (
 
 from runbook.run import Run
 
+#: What no file of a run folder may hold: the value of a secret.
+KEY = secrets.token_hex(16)
+
 
 @pytest.fixture(scope="module")
 def chosen(tmp_path_factory):
     """A run that has measured and chosen, and has not touched the service yet."""
     folder = tmp_path_factory.mktemp("chosen")
     need_box(folder)
-    path, port = short_parameters(folder)
+    key = folder / "key"
+    key.write_text(KEY)
+    key.chmod(0o600)
+    path, port = short_parameters(folder, api_key={"file": str(key), "allow_argv": False})
     words = ["run", path, "--out", folder / "run", "--to", "choose", *overrides(*SHORT)]
     ended = runbook(*words)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -83,6 +90,10 @@ def test_a_runner_that_is_ended_in_the_service_stage(copied, number, code, statu
     assert Run.open(out).finished
     proofs = json.loads((out / "service" / "proofs.json").read_text())
     assert {proof["status"] for proof in proofs} == {"proved"}
+    kept = [one for one in out.rglob("*") if one.is_file() and not one.is_symlink()]
+    assert len(kept) > 30
+    assert [one for one in kept if KEY.encode() in one.read_bytes()] == []
+    assert KEY not in ended.stdout + ended.stderr
 
 
 def test_a_service_that_cannot_start_is_taken_back(copied):

@@ -45,6 +45,10 @@ SPEED = {
 }
 WOBBLE = (0.99, 1.0, 1.01, 1.004)
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
+STARTED = {
+    "sitecustomize": {"loaded": "/etc/python3.11/sitecustomize.py"},
+    "environment": {"set": {"PATCHED": "1"}, "changed": {}, "removed": ["PYTHONPATH"]},
+}
 EVIL = "<script>alert(1)</script> | `x` \x1b[31mred\x1b[0m"
 
 #: Sections that the notebooks of the synthetic run bear: code of the cell, by stage.
@@ -154,13 +158,17 @@ def build_run(path: Path) -> Run:
             "checks": [
                 asdict(Check("memory", "pass", "8 GiB", "3 GiB")),
                 asdict(Check("nccl", "skipped", "no GPU")),
-                asdict(Check("model files", "pass", "sha256 equal")),
+                asdict(Check("model", "pass", "sha256 equal")),
             ],
+            "fingerprints": {"model": "ed3681cf42571750", "topology": None},
+            "readings": {"serving": {"ngram-lean": {"facts": STARTED}}},
         },
     )
     unit = run.params.service.unit
+    run.write_json("service/set_by_server.json", {"NCCL_CUMEM_ENABLE": "0"})
     run.write(f"service/{unit}", "[Service]\nExecStart=/opt/venv/bin/python -m server\n")
-    run.write("service/diff.txt", f"--- /dev/null\n+++ {unit}\n+[Service]\n+```\n")
+    plan = f"plan for {unit}, generation 1:\n  means: a ``` new unit\n"
+    run.write("service/diff.txt", f"{plan}--- /dev/null\n+++ {unit}\n+[Service]\n")
     run.write_json(
         "service/manifest.json",
         {

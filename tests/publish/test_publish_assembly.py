@@ -62,7 +62,7 @@ def test_a_chain_by_hand_gives_the_whole_record(run):
         assert section(text, one.title), one.title
     assert "+16.3" in section(text, "Decision")
     assert "| baseline | 1 | 17.4 |" in section(text, "Benchmark")
-    assert "ngram-simple" in section(text, "Launch")
+    assert "ngram-simple" in section(text, "Configuration")
     assert "ExecStart" in section(text, "Service")
     assert "12 variables equal" in section(text, "Proofs")
     assert sorted(figures) == [
@@ -197,7 +197,7 @@ def test_operations_stand_there_when_a_proof_was_refuted(run):
     said = section(text_of(run), "Operations")
     assert said.startswith("**install_service failed: environment: refuted**")
     assert "The service may run all the same" in said
-    assert "runbook service rollback" in said
+    assert "runbook service verify" in said
 
 
 def test_there_are_no_operations_without_a_manifest(run):
@@ -222,7 +222,8 @@ def test_the_service_of_an_earlier_pass_can_be_operated_and_proves_nothing(run):
     text = text_of(run)
     assert section(text, "Service") == "Not reached: install_service has not been started."
     assert "no proof was made" in section(text, "Verdict")
-    assert "service rollback" in section(text, "Operations")
+    assert "service verify" in section(text, "Operations")
+    assert "service rollback" in section(text, "Roll back")
 
 
 def test_a_run_whose_service_could_not_be_installed_does_not_claim_it(run):

@@ -30,10 +30,12 @@ ALL = [
     sections.decision_table,
     sections.launch_section,
     sections.limits,
+    sections.models,
     sections.operations,
     sections.proofs_table,
     sections.provenance,
     sections.repeat,
+    sections.rollback,
     sections.service_section,
     sections.stack_table,
     sections.todo_table,
@@ -81,6 +83,60 @@ def test_origin_of_each_variable(run):
     assert "| `OMP_WAIT_POLICY` | `passive` | parameters: server |" in text
 
 
+def test_what_python_and_the_server_add_is_told_with_its_origin(run):
+    text = str(sections.launch_section(run.path))
+    by = "start of Python (sitecustomize: /etc/python3.11/sitecustomize.py)"
+    assert f"| `PATCHED` | `1` | {by} |" in text
+    assert f"| `PYTHONPATH` | removed | {by} |" in text
+    assert "| `NCCL_CUMEM_ENABLE` | `0` | the server itself, for its own processes |" in text
+    assert "None: this deployment uses no GPU" in text
+
+
+def test_nccl_is_shown_with_the_links_it_was_tuned_for(run):
+    def change(values):
+        values["stack"].update(gpus=8, topology="system")
+
+    run = change_params(run, change)
+    launches = run.read_json("launches.json")
+    launches["ngram-lean"]["spec"]["env"]["NCCL_P2P_LEVEL"] = "SYS"
+    run.write_json("launches.json", launches)
+    checks = [{"name": "topology", "status": "pass", "found": "system, 28 pairs"}]
+    run.write_json("stack.json", {"checks": checks, "fingerprints": {"topology": "abc123"}})
+    text = str(sections.launch_section(run.path))
+    assert "Tuned for: class `system`. Fingerprint of the links found: `abc123`." in text
+    assert "| `NCCL_P2P_LEVEL` | `SYS` |" in text
+    assert "| topology | pass | system, 28 pairs |" in text
+
+
+def test_models_have_fingerprints_and_a_draft_its_own_line(run):
+    assert "| model | `embedded:small` | `ed3681cf42571750` | pass | sha256 equal |" in str(
+        sections.models(run.path)
+    )
+    run = change_params(run, lambda v: v["server"].update(draft="/data/eagle3"))
+    text = str(sections.models(run.path))
+    assert text.count("| draft | `/data/eagle3` | unknown |") == 2
+    assert "No draft" not in text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "cost"),
+    [(1.01, 1.05, "nothing"), (0.97, 1.05, "perhaps speed"), (0.9, 0.98, "speed")],
+)
+def test_what_a_single_user_pays_is_always_said(run, low, high, cost):
+    decision = run.read_json("decision.json")
+    for point in decision["points"]:
+        point.update(ratio=(low + high) / 2, low=low, high=high)
+    run.write_json("decision.json", decision)
+    assert f"- at C=1, the lowest load, {cost}: " in str(sections.decision_table(run.path))
+
+
+def test_of_a_unit_that_changes_the_difference_is_shown(run):
+    run.write("service/diff.txt", "plan\n--- a\n+++ b\n-old\n+new\n")
+    text = str(sections.service_section(run.path))
+    assert "The plan, with the difference to what was there:" in text
+    assert "-old\n+new" in text
+
+
 def test_operations_of_a_service_that_is_not_there_say_so(run):
     stored = run.read_json("run.json")
     stored["steps"][4].update(status="skipped", reason="no --apply")
@@ -114,8 +170,9 @@ def test_what_has_no_answer_is_grouped_by_its_reason(run):
         for name in ("gpus", "mig")
     ]
     run.write_json("stack.json", {"facts": {}, "checks": checks})
+    assert "Skipped:\n\n- gpus, mig: no GPU" in str(sections.stack_table(run.path))
     text = str(sections.limits(run.path))
-    assert "- Checks without an answer: gpus, mig: skipped, no GPU" in text
+    assert "gpus, mig" not in text
     assert "- Proofs without an answer: memlock: not provable here, the host clips it" in text
 
 

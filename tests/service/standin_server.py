@@ -111,7 +111,8 @@ if options.exit is not None:
     print("dying at once", flush=True)
     sys.exit(options.exit)
 for _ in range(options.children):
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+    own = {**os.environ, "SET_BY_SERVER": "1", "ITS_TOKEN": "hidden"}
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], env=own)
 print(f"stand-in serves {options.model} on {options.port}", flush=True)
 server = ThreadingHTTPServer(("127.0.0.1", options.port), Handler)
 server.serve_forever()

@@ -28,6 +28,9 @@ def test_a_service_as_measured_is_proved_through_kill_reboot_and_cut(deployment,
     assert deployment.box.why_no_systemd() is None
     stored = json.loads((tmp_path / "service/proofs.json").read_text())
     assert [proof["name"] for proof in stored] == list(found)
+    added = json.loads((tmp_path / "service/set_by_server.json").read_text())
+    added.pop("LC_CTYPE", None)  # Python's own doing, by its version
+    assert added == {"SET_BY_SERVER": "1", "ITS_TOKEN": "(not shown)"}
     journal = (tmp_path / "service/journal.txt").read_text()
     assert journal.count("gate: ready") >= 4
     said = verdict(found.values(), "fail", UNIT)

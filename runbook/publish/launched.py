@@ -1,0 +1,108 @@
+"""The section on the configuration to serve: its launch, each variable with its origin, NCCL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from runbook.launch.spec import LaunchSpec
+from runbook.params import Params
+from runbook.publish.artefacts import Artefacts
+from runbook.publish.tables import (
+    UNKNOWN,
+    Code,
+    Markdown,
+    code,
+    escape,
+    fence,
+    joined,
+    table,
+)
+
+#: Checks that say for which cards and links NCCL is set, and whether that works.
+_LINK_CHECKS = ("topology", "p2p", "acs", "nccl", "nccl_conf", "nccl_graph", "collective")
+
+
+def launch_section(run_path: Path, config: str | None = None) -> Markdown:
+    """The launch of a configuration (default: the one to serve): command to paste, environment,
+    and what NCCL is set to."""
+    found = Artefacts.of(run_path)
+    name = config or found.chosen or found.baseline
+    spec = found.spec(name)
+    if spec is None:
+        return Markdown(f"*{escape(name)} was not started in this run: no launch is recorded.*")
+    launch = found.launches[name]
+    loads = ", ".join(f"{seconds:.1f}" for seconds in launch.get("load_s", [])) or UNKNOWN
+    return joined(
+        f"Configuration **{escape(name)}**, started as {escape(str(launch.get('launch', UNKNOWN)))}"
+        f"; seconds from start to the first completion: {loads}.",
+        fence(spec.shell_command(), "sh"),
+        f"The environment is whole; nothing is inherited. Fingerprint {code(spec.fingerprint())}.",
+        environment_table(found, spec, name),
+        "### NCCL and the topology it was tuned for",
+        _nccl(found, spec),
+    )
+
+
+def environment_table(found: Artefacts, spec: LaunchSpec, config: str) -> Markdown:
+    """Every variable that a server of this launch sees, with its origin."""
+    rows = [*_given(spec, found.run.params, config), *_added(found, config)]
+    return table(rows, empty="The environment is empty.")
+
+
+def _given(spec: LaunchSpec, params: Params, config: str) -> Iterator[dict[str, Any]]:
+    own = next((one.env for one in params.configurations if one.name == config), {})
+    for name, value in sorted(spec.env.items()):
+        origin = "engine"
+        if own.get(name) == value:
+            origin = "parameters: configuration"
+        elif params.server.env.get(name) == value:
+            origin = "parameters: server"
+        yield _row(name, value, origin)
+
+
+def _added(found: Artefacts, config: str) -> Iterator[dict[str, Any]]:
+    """What the start of Python and the server itself add, as far as anybody has looked."""
+    serving = found.stack.get("readings", {}).get("serving", {}).get(config, {})
+    facts = serving.get("facts", {})
+    started: Mapping[str, Any] = facts.get("environment") or {}
+    loaded = (facts.get("sitecustomize") or {}).get("loaded")
+    by = f"start of Python (sitecustomize: {loaded})" if loaded else "start of Python"
+    for how in ("set", "changed"):
+        for name, value in started.get(how, {}).items():
+            yield _row(name, value, by)
+    for name in started.get("removed", []):
+        yield {"variable": Code(name), "value": "removed", "origin": by}
+    for name, value in found.set_by_server.items():
+        yield _row(name, value, "the server itself, for its own processes")
+
+
+def _row(name: str, value: str, origin: str) -> dict[str, Any]:
+    return {"variable": Code(name), "value": Code(value), "origin": origin}
+
+
+def _nccl(found: Artefacts, spec: LaunchSpec) -> Markdown:
+    stack = found.run.params.stack
+    if stack.gpus == 0:
+        return Markdown("None: this deployment uses no GPU (`stack.gpus: 0`).")
+    checks = {check["name"]: check for check in found.stack.get("checks", [])}
+    links = found.stack.get("fingerprints", {}).get("topology")
+    tuned = f"class {code(stack.topology)}" if stack.topology else "not named (`stack.topology`)"
+    names = [name for name in sorted(spec.env) if name.startswith("NCCL_")]
+    return joined(
+        f"Tuned for: {tuned}. Fingerprint of the links found: {code(links) if links else UNKNOWN}. "
+        "With other cards, slots or links the values below have to be tuned again.",
+        table(
+            ({"variable": Code(name), "value": Code(spec.env[name])} for name in names),
+            empty="No variable of NCCL is set: it chooses for itself.",
+        ),
+        table(
+            (
+                {"check": name, "status": checks[name]["status"], "found": checks[name]["found"]}
+                for name in _LINK_CHECKS
+                if name in checks
+            ),
+            empty="The links were not looked at.",
+        ),
+    )
