@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
@@ -66,7 +66,34 @@ def from_csv(text: str, source: str = "cells.csv") -> list[Cell]:
     ignored. Raises ``BadInput`` with line and column.
     """
     reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff")), skipinitialspace=True)
-    columns = [(name or "").strip() for name in reader.fieldnames or ()]
+    try:
+        columns = [(name or "").strip() for name in reader.fieldnames or ()]
+        _require_columns(columns, source)
+        reader.fieldnames = columns
+        cells = [_parse_row(row, f"{source} line {reader.line_num}") for row in reader]
+    except csv.Error as error:
+        raise BadInput(
+            f"{source} line {reader.line_num}: no CSV ({error})", "a table, a line a cell"
+        ) from None
+    return cells if "block" in columns else _lives_as_blocks(cells)
+
+
+def from_rows(rows: Iterable[tuple[str, Mapping[str, Any]]], source: str) -> list[Cell]:
+    """Cells from objects with the names of the columns, each with its place: as ``from_csv``."""
+    found: list[Cell] = []
+    columns: set[str] = set()
+    for where, row in rows:
+        for name, value in row.items():
+            if not isinstance(value, str | int | float | None) or isinstance(value, bool):
+                wanted = "a text or a number"
+                raise BadInput(f"{where}, column {name}: {type(value).__name__}", wanted)
+        columns.update(row)
+        found.append(_parse_row(row, where))
+    _require_columns(columns, source)
+    return found if "block" in columns else _lives_as_blocks(found)
+
+
+def _require_columns(columns: Collection[str], source: str) -> None:
     missing = [name for name in ("config", "concurrency", "output_tok_s") if name not in columns]
     if missing:
         raise BadInput(
@@ -74,15 +101,12 @@ def from_csv(text: str, source: str = "cells.csv") -> list[Cell]:
             "a header line with config, concurrency, output_tok_s",
             f"add the header to {source}",
         )
-    reader.fieldnames = columns
-    cells = [_parse_row(row, f"{source} line {reader.line_num}") for row in reader]
-    return cells if "block" in columns else _lives_as_blocks(cells)
 
 
-def _parse_row(row: dict[str, str | None], where: str) -> Cell:
+def _parse_row(row: Mapping[str, Any], where: str) -> Cell:
     values: dict[str, Any] = {"life": 1, "block": 1}
     for field in fields(Cell):
-        text = (row.get(field.name) or "").strip()
+        text = "" if row.get(field.name) is None else str(row[field.name]).strip()
         if text:
             values[field.name] = _parse(text, str(field.type), f"{where}, column {field.name}")
         elif field.name in ("config", "concurrency"):

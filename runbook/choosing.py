@@ -1,30 +1,42 @@
-"""``runbook choose``: the rule over a file of cells that may come from anywhere."""
+"""``runbook choose``: the rule over figures that may come from anywhere."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runbook import cells, choose, params
+from runbook import choose, foreign, params
 from runbook.checks import Verdict
-from runbook.errors import BadInput
+
+_EQUAL = "no parameters were given: every measured point weighs the same"
 
 
-def choose_from_file(
-    path: Path, rule: params.Choose | None, baseline: str
+def choose_from_files(
+    paths: Sequence[Path], rule: params.Choose | None, baseline: str = params.BASELINE
 ) -> tuple[choose.Decision, Verdict]:
-    """Decide from a CSV of cells; without ``rule`` every measured point weighs the same.
+    """Decide from cells, or from results of other tools; files and folders of them.
 
-    Raises ``BadInput`` for a file that cannot be read, or names that are not in it.
+    Without ``rule`` every measured point weighs the same. The notes of the decision name what
+    the tools define otherwise. Raises ``BadInput`` for what cannot be read, and for names that
+    are not there.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: {error}", "a CSV of cells", "see cells.csv of a run") from None
-    found = cells.from_csv(text, str(path))
-    rule = rule or choose.equal_mix(found)
-    decision = choose.decide(found, rule, None, baseline)
+    found = foreign.gather(paths)
+    equal = rule is None
+    rule = rule or choose.equal_mix(found.cells)
+    decision = choose.decide(found.cells, rule, None, baseline)
+    notes = (*decision.notes, *([_EQUAL] if equal else []), *found.notes)
+    decision = replace(decision, notes=notes)
     return decision, choose.verdict(decision, rule, to_install=False)
+
+
+def split_words(words: Sequence[Path]) -> tuple[list[Path], Path | None]:
+    """MEASUREMENTS... [PARAMS] apart: the last word is PARAMS when it ends as YAML does."""
+    *rest, last = words
+    if rest and last.suffix in (".yaml", ".yml"):
+        return rest, last
+    return [*rest, last], None
 
 
 def as_text(decision: choose.Decision) -> str:
@@ -35,6 +47,13 @@ def as_text(decision: choose.Decision) -> str:
         ("what would flip it", choose.flip_rows(decision)),
     ):
         lines += ["", title, *(_line(row) for row in rows)]
+    for title, sentences in (
+        ("what it costs", decision.costs),
+        ("to know", decision.notes),
+        ("next", decision.advice),
+    ):
+        if sentences:
+            lines += ["", title, *(f"  {sentence}" for sentence in sentences)]
     return "\n".join(lines)
 
 

@@ -181,16 +181,27 @@ def facts(
 
 
 @verbs.command()
-@click.argument("measurements", type=click.Path(path_type=Path))
-@click.argument("params_file", metavar="[PARAMS]", required=False, type=click.Path(path_type=Path))
-@click.option("--baseline", default="baseline", metavar="NAME", help="The reference in the file.")
+@click.argument(
+    "words",
+    metavar="MEASUREMENTS... [PARAMS]",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path),
+)
+@click.option("--baseline", default="baseline", metavar="NAME", help="The reference in the files.")
 @_AS_JSON
-def choose(measurements: Path, params_file: Path | None, baseline: str, as_json: bool) -> None:
-    """Decide from a CSV of cells (config, concurrency, output_tok_s, ...)."""
+def choose(words: tuple[Path, ...], baseline: str, as_json: bool) -> None:
+    """Decide from cells (config, concurrency, output_tok_s, ...) or from other tools' results.
+
+    MEASUREMENTS are files or folders: CSV or JSONL of cells, a run folder, results of SGLang's
+    bench_serving, vLLM's bench serve and sweep, GuideLLM, AIPerf. Configurations are called as
+    the file says, else as the file or folder is.
+    """
     from runbook import choosing
 
+    measurements, params_file = choosing.split_words(words)
     rule = _load(params_file, ()).choose if params_file else None
-    decision, verdict = choosing.choose_from_file(measurements, rule, baseline)
+    decision, verdict = choosing.choose_from_files(measurements, rule, baseline)
     click.echo(decision.to_json() if as_json else choosing.as_text(decision))
     click.echo(verdict, err=as_json)
     sys.exit(0 if verdict.ok else 1)

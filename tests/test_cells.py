@@ -1,8 +1,10 @@
+from dataclasses import asdict
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook.cells import Cell, from_csv, to_csv
+from runbook.cells import Cell, from_csv, from_rows, to_csv
 from runbook.errors import BadInput
 
 figure = st.none() | st.floats(0.001, 1e6).map(lambda x: float(f"{x:.6g}"))
@@ -30,6 +32,12 @@ cells = st.builds(
 @given(st.lists(cells, max_size=5))
 def test_cells_survive_the_way_through_csv(given_cells):
     assert from_csv(to_csv(given_cells)) == given_cells
+
+
+@given(st.lists(cells, min_size=1, max_size=5))
+def test_cells_survive_the_way_through_objects(given_cells):
+    rows = [(f"line {number}", asdict(cell)) for number, cell in enumerate(given_cells, 1)]
+    assert from_rows(rows, "cells.jsonl") == given_cells
 
 
 def test_three_columns_suffice():
@@ -62,6 +70,9 @@ def test_byte_order_mark_blanks_and_foreign_columns_are_taken():
         ("config,concurrency,output_tok_s\na,1.5,3\n", "column concurrency"),
         ("config,concurrency,output_tok_s\n,1,3\n", "config is empty"),
         ("config,concurrency,output_tok_s,status\na,1,3,fine\n", "column status"),
+        ("config,concurrency,output_tok_s\n" + "x" * 200_000 + ",1,3\n", "line 1: no CSV"),
+        ("config,concurrency,output_tok_s\ra,1,3\r", "no CSV"),
+        ("x" * 200_000, "no CSV"),
     ],
 )
 def test_a_bad_table_is_refused_with_its_place(table, named):

@@ -1,0 +1,8 @@
+"""Foreign results: the files of other benchmark tools, read as cells; what differs is named."""
+
+from __future__ import annotations
+
+from runbook.foreign.gather import Found, gather
+from runbook.foreign.result import Result
+
+__all__ = ["Found", "Result", "gather"]

@@ -1,0 +1,137 @@
+"""From files to cells: names and lives given, repetitions kept together, differences named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from runbook.cells import Cell
+from runbook.errors import BadInput
+from runbook.foreign import files, formats
+from runbook.foreign.fairness import unequal
+from runbook.foreign.names import Named, name_by_path, name_by_words
+from runbook.foreign.result import Result
+
+_FOLDERS_UP = 5
+
+
+@dataclass(frozen=True)
+class Found:
+    """Cells of result files; ``notes``: what a reader of the decision must know of them."""
+
+    cells: tuple[Cell, ...]
+    notes: tuple[str, ...]
+
+
+def gather(paths: Sequence[Path]) -> Found:
+    """Read files and folders of results, the form of each found by its content.
+
+    All runs of a configuration count as one server life, since no tool starts servers, unless
+    names of files, folders, labels or tags say ``life2`` or ``block2``. Raises ``BadInput``.
+    """
+    tables: list[Cell] = []
+    results: list[tuple[Result, Named]] = []
+    unknown: list[Path] = []
+    whole_folders = [path for path in paths if path.is_dir()]
+    for path in files.files_in(paths):
+        try:
+            found = formats.read_text(files.read_text(path), str(path))
+        except formats.UnknownForm:
+            if not any(folder in path.parents for folder in whole_folders):
+                raise
+            unknown.append(path)
+            continue
+        for one in found:
+            if isinstance(one, Cell):
+                tables.append(one)
+            else:
+                results.append((one, _named(one, path)))
+    contexts = {one.context_tokens for one, _ in results}
+    if len(contexts) == 2 and None in contexts:  # no other length is in play than the one stated
+        results = [(replace(one, context_tokens=None), named) for one, named in results]
+    cells = [*tables, *(_cell(one, named) for one, named in results if one.concurrency)]
+    notes = (*_left_out(results, unknown), *_definitions(results), *unequal(results))
+    if not cells:
+        raise BadInput(
+            "; ".join(notes) or "no result in the files named",
+            "results at a concurrency that the tool was told to keep",
+            "measure with a closed loop (--max-concurrency, --concurrency), or write a CSV",
+        )
+    return Found(tuple(cells), notes)
+
+
+def _named(result: Result, path: Path) -> Named:
+    if result.name:
+        named = name_by_words(result.name, result.concurrency)
+    else:
+        parents = path.absolute().parents
+        folders = [folder.name for folder in parents if folder.name][:_FOLDERS_UP]
+        named = name_by_path([path.stem, *folders], result.concurrency)
+    if not named.config.isprintable():
+        raise BadInput(
+            f"{result.place}: {named.config!a} is no name for a configuration",
+            "printable characters",
+        )
+    return named
+
+
+def _cell(result: Result, named: Named) -> Cell:
+    assert result.concurrency is not None
+    void = list(result.void)
+    if result.output_tok_s is None:
+        void.append("the output throughput is unknown")
+    life = named.life or 1
+    return Cell(
+        named.config,
+        life,
+        life,
+        result.concurrency,
+        context_tokens=result.context_tokens,
+        requests=result.requests or 0,
+        output_tok_s=result.output_tok_s,
+        ttft_p50_ms=result.ttft_p50_ms,
+        ttft_p99_ms=result.ttft_p99_ms,
+        tpot_p50_ms=result.tpot_p50_ms,
+        tpot_p99_ms=result.tpot_p99_ms,
+        accept_length=result.accept_length,
+        errors=result.errors or 0,
+        status="void" if void else "ok",
+        note="; ".join([*void, *result.remarks]),
+    )
+
+
+def _left_out(results: Sequence[tuple[Result, Named]], unknown: Sequence[Path]) -> Iterator[str]:
+    for result, named in results:
+        if not result.concurrency:
+            why = "; ".join(result.void) or "it names no concurrency that was kept"
+            yield f"left out: {named.config} ({result.place}): {why}"
+        elif result.void:
+            what = f"{named.config} at C={result.concurrency}"
+            yield f"not compared: {what}: {'; '.join(result.void)}"
+    if unknown:
+        listed = ", ".join(path.name for path in unknown[:5])
+        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+        yield f"passed over, no results in them: {listed}{more}"
+
+
+def _definitions(results: Sequence[tuple[Result, Named]]) -> Iterator[str]:
+    """How the figures were defined; that no tool knows of server lives."""
+    tools = list(dict.fromkeys(result.tool for result, _ in results))
+    for one in formats.FORMATS:
+        if one.tool in tools:
+            yield f"as {one.tool} defines them: " + "; ".join(one.definitions)
+    if len(tools) > 1:
+        yield "figures of " + " and ".join(tools) + " stand side by side: they differ by definition"
+    if results and not any(named.life for _, named in results):
+        yield (
+            "all runs of a configuration count as one server life; where each had its own, say so "
+            "in the names of files or folders (life1, life2)"
+        )
+    remarks: dict[str, list[str]] = {}
+    for result, named in results:
+        for remark in result.remarks:
+            remarks.setdefault(remark, []).append(f"{named.config} C={result.concurrency}")
+    for remark, where in remarks.items():
+        shown = ", ".join(where[:4]) + (f" and {len(where) - 4} more" if len(where) > 4 else "")
+        yield f"{shown}: {remark}"
