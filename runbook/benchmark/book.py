@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any
 
-from runbook import cells
+from runbook import cells, params
 from runbook.benchmark.measurements import Measurements, compare_totals, key_of
 from runbook.benchmark.request_log import RequestLog
+from runbook.benchmark.texts import answers_from_json, answers_of, compare_answers, judge_texts
 from runbook.cells import Cell
 from runbook.checks import Check
 from runbook.engines.base import ServerInfo
@@ -58,6 +59,7 @@ class Book:
         self._lives: int = stored.get("lives", 0)
         self._conditions: dict[str, dict[str, Any]] = stored.get("conditions", {})
         self._totals: dict[str, dict[str, int | None]] = stored.get("totals", {})
+        self._answers = answers_from_json(stored.get("answers"))
         self._notes: list[str] = stored.get("notes", [])
         self._requests = RequestLog(run.path / "requests.jsonl")
 
@@ -128,19 +130,29 @@ class Book:
             "prompt tokens": _total(record.tokens_in for record in records),
             "output tokens": _total(record.tokens_out for record in records),
         }
+        self._answers[key] = answers_of(records)
+        self._cells = list(judge_texts(self._cells, self._answers, params.BASELINE))
         self._store()
         self._run.write("cells.csv", cells.to_csv(self._cells))
 
     def measurements(self) -> Measurements:
         """All that is in the book."""
-        remarks = compare_totals(self._cells, self._totals)
-        return Measurements(tuple(self._cells), self._launches, (*self._notes, *remarks))
+        notes = (*self._notes, *compare_totals(self._cells, self._totals), *self._equality())
+        return Measurements(tuple(self._cells), self._launches, notes)
+
+    def _equality(self) -> list[str]:
+        """How equal the answers are, where sampling does not make them differ by itself."""
+        if self._run.params.workload.temperature > 0:
+            return []
+        return list(compare_answers(self._cells, self._answers, params.BASELINE))
 
     def _store(self) -> None:
         state = {
             "lives": self._lives,
             "conditions": self._conditions,
             "totals": self._totals,
+            "answers": self._answers,
+            "equality": self._equality(),
             "notes": self._notes,
             "remarks": compare_totals(self._cells, self._totals),
         }

@@ -48,7 +48,8 @@ def load_measurements(path: Path) -> Measurements:
         ) from None
     found = tuple(cells.from_csv(table, str(path / "cells.csv")))
     state = _read(path / "measured.json")
-    notes = [*state.get("notes", []), *compare_totals(found, state.get("totals", {}))]
+    compared = [*compare_totals(found, state.get("totals", {})), *state.get("equality", [])]
+    notes = [*state.get("notes", []), *compared]
     return Measurements(found, _read(path / "launches.json"), tuple(notes))
 
 
