@@ -18,8 +18,9 @@ CellStatus = Literal["ok", "void", "server_died", "not_run"]
 class Cell:
     """Figures of one cell; ``None`` is unknown. ``life`` is numbered over the whole run.
 
-    ``output_tok_s``: output tokens of usage per second of wall clock. ``void``: measured, but not
-    to be compared (``note`` says why).
+    ``output_tok_s``: output tokens of usage per second of wall clock. ``tpot``: time per output
+    token after the first; ``chunk_gap``: from event to event, which may bear several tokens.
+    ``void``: measured, but not to be compared (``note`` says why).
     """
 
     config: str
@@ -33,6 +34,7 @@ class Cell:
     ttft_p99_ms: float | None = None
     tpot_p50_ms: float | None = None
     tpot_p99_ms: float | None = None
+    chunk_gap_p50_ms: float | None = None
     accept_length: float | None = None
     errors: int = 0
     status: CellStatus = "ok"

@@ -22,6 +22,7 @@ cells = st.builds(
     ttft_p99_ms=figure,
     tpot_p50_ms=figure,
     tpot_p99_ms=figure,
+    chunk_gap_p50_ms=figure,
     accept_length=figure,
     errors=st.integers(0, 10**6),
     status=st.sampled_from(["ok", "void", "server_died", "not_run"]),

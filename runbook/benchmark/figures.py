@@ -46,6 +46,7 @@ def judge_cell(cell: Cell, load: LoadResult, evidence: Evidence) -> Cell:
         ttft_p99_ms=quantile((record.ttft_ms for record in good), 99),
         tpot_p50_ms=quantile((record.tpot_ms for record in good), 50),
         tpot_p99_ms=quantile((record.tpot_ms for record in good), 99),
+        chunk_gap_p50_ms=quantile((record.chunk_gap_ms for record in good), 50),
     )
     if load.ended_early:
         note = say(

@@ -10,7 +10,7 @@ from runbook.benchmark.blocks import Block, plan_blocks
 from runbook.benchmark.book import Book
 from runbook.benchmark.lives import Bench, Life, Unmeasured, measure_life
 from runbook.benchmark.measurements import Measurements, shorten
-from runbook.benchmark.workload import plan_workload, prompts_of
+from runbook.benchmark.workload import plan_workload, workload_of
 from runbook.cells import Cell
 from runbook.engines.base import Engine
 from runbook.launch.server import Launcher
@@ -20,7 +20,7 @@ from runbook.run import Run
 #: Told of each finished cell: what it was, how many are done, how many there are.
 OnCell = Callable[[str, int, int], None]
 
-_ARTEFACTS = ("cells.csv", "launches.json", "measured.json", "requests.jsonl")
+_ARTEFACTS = ("cells.csv", "launches.json", "measured.json", "requests.jsonl", "workload.json")
 
 
 def measure(run: Run, launcher: Launcher, engine: Engine, on_cell: OnCell) -> Measurements:
@@ -31,7 +31,8 @@ def measure(run: Run, launcher: Launcher, engine: Engine, on_cell: OnCell) -> Me
     """
     params = run.params
     blocks = plan_blocks(params)
-    workload = plan_workload(params, prompts_of(params))
+    asked = workload_of(params)
+    workload = plan_workload(params, asked.prompts)
     total = sum(len(block.configs) * len(block.concurrencies) for block in blocks)
     done = 0
 
@@ -41,6 +42,7 @@ def measure(run: Run, launcher: Launcher, engine: Engine, on_cell: OnCell) -> Me
         on_cell(_sentence(cell), done, total)
 
     engine.prepare(params, lambda text: on_cell(text, done, total))
+    run.write_json("workload.json", asked.manifest.as_json())
     with Book(run) as book:
         bench = Bench(params, launcher, engine, workload, book, report)
         lives = [_plan_life(bench, block, config) for block in blocks for config in block.configs]

@@ -12,7 +12,7 @@ from pathlib import Path
 import orjson
 
 from runbook.errors import BadInput
-from runbook.load.prompts import builtin_prompts, read_prompts
+from runbook.load.prompts import Workload, builtin_workload, read_workload
 from runbook.load.records import Prompt
 from runbook.params import Params
 
@@ -80,7 +80,7 @@ class _Source:
         return tuple(taken)
 
 
-def prompts_of(params: Params) -> tuple[Prompt, ...]:
-    """The prompts that ``workload.prompts`` names. Raises ``BadInput`` for a file that is none."""
+def workload_of(params: Params) -> Workload:
+    """What ``workload.prompts`` names. Raises ``BadInput`` for a file that is none."""
     source = params.workload.prompts
-    return builtin_prompts() if source == "builtin" else read_prompts(Path(source))
+    return builtin_workload() if source == "builtin" else read_workload(Path(source))

@@ -21,13 +21,19 @@ _BAD_FINISH: dict[str, ErrorKind] = {"abort": "abort", "error": "stream_error"}
 
 @dataclass
 class Answer:
-    """What a stream said. Token counts are those of ``usage``, ``None`` without one."""
+    """What a stream said. Token counts are those of ``usage``, ``None`` without one.
+
+    ``tokens_first``: tokens that had come with the first piece of text, where usage is told along
+    the stream. ``verify_steps``: steps of the target, where the server tells of them.
+    """
 
     first_token_s: float | None = None
     last_token_s: float | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None
     tokens_cached: int | None = None
+    tokens_first: int | None = None
+    verify_steps: int | None = None
     chunks: int = 0
     finish_reason: str | None = None
     text: str = ""
@@ -119,10 +125,27 @@ class AnswerReader:
             self._answer.fail("stream_error", message)
             return
         self._take_usage(event.get("usage"))
+        self._take_steps(event)
+        answer, untouched = self._answer, self._answer.first_token_s is None
         choices = event.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict):
                 self._take_choice(choice)
+                self._take_steps(choice)
+        if untouched and answer.first_token_s is not None and event.get("usage"):
+            answer.tokens_first = answer.tokens_out or None
+
+    def _take_steps(self, told: dict[str, Any]) -> None:
+        """SGLang tells them as they are; llama.cpp tells the tokens and those that were drafted."""
+        meta, timings = told.get("meta_info"), told.get("timings")
+        if isinstance(meta, dict):
+            steps = _count(meta.get("spec_verify_ct"))
+            self._answer.verify_steps = steps or self._answer.verify_steps
+        if isinstance(timings, dict):
+            tokens = _count(timings.get("predicted_n"))
+            accepted = _count(timings.get("draft_n_accepted"))
+            if tokens and accepted is not None and accepted < tokens:
+                self._answer.verify_steps = tokens - accepted
 
     def _take_usage(self, usage: Any) -> None:
         if not isinstance(usage, dict):

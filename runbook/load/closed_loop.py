@@ -134,6 +134,8 @@ class ClosedLoop:
                 tokens_in=answer.tokens_in,
                 tokens_out=answer.tokens_out,
                 tokens_cached=answer.tokens_cached,
+                tokens_first=answer.tokens_first,
+                verify_steps=answer.verify_steps,
                 chunks=answer.chunks,
                 finish_reason=answer.finish_reason,
                 status=exchange.status,

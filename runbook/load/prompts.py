@@ -1,9 +1,11 @@
 """The prompts: those that come with the package, and those of a file.
 
-A file holds one JSON object a line: ``{"id": "edit-01", "kind": "edit", "messages": [{"role":
-"user", "content": "..."}]}``. The built-in ones are three such files, one a kind: ``edit`` (a piece
-of code to be repeated with one change, so that answers are long copies), ``generate`` (write,
-explain, plan) and ``agent`` (tool calls, logs, JSON, work in steps).
+A file of our own form holds one JSON object a line: ``{"id": "edit-01", "kind": "edit",
+"messages": [{"role": "user", "content": "..."}]}``. ShareGPT's JSON (kind ``sharegpt``) and the
+OpenAI-form JSONL of a production log (kind ``openai``) are taken as they are. The built-in
+ones are three files, one a kind: ``edit`` (a piece of code to be repeated with one change, so that
+answers are long copies), ``generate`` (write, explain, plan) and ``agent`` (tool calls, logs, JSON,
+work in steps).
 """
 
 from __future__ import annotations
@@ -11,15 +13,18 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from runbook.errors import BadInput
+from runbook.load import workload_files
+from runbook.load.manifest import Manifest, describe
 from runbook.load.records import Prompt
 
 KINDS = ("edit", "generate", "agent")
 ROLES = ("assistant", "system", "tool", "user")
-MAX_BYTES = 64 * 1024 * 1024
+MAX_BYTES = 1024 * 1024 * 1024
 
 _WANTED = (
     '{"id": text, "kind": text, "messages": [{"role": text, "content": text}, ...]} in one line'
@@ -34,8 +39,59 @@ def builtin_prompts() -> tuple[Prompt, ...]:
     return parse_prompts("".join(texts), "built-in prompts")
 
 
+@dataclass(frozen=True)
+class Workload:
+    """Prompts and what they are made of."""
+
+    prompts: tuple[Prompt, ...]
+    manifest: Manifest
+
+
+def builtin_workload() -> Workload:
+    """The prompts of this project with their manifest."""
+    return _own(builtin_prompts(), "built-in prompts")
+
+
 def read_prompts(path: Path) -> tuple[Prompt, ...]:
     """The prompts of a file. Raises ``BadInput`` that names file and line."""
+    return read_workload(path).prompts
+
+
+def read_workload(path: Path) -> Workload:
+    """The prompts of a file, its form found by its content, with their manifest.
+
+    Raises ``BadInput`` that names file and line.
+    """
+    text, source = _read_text(path), str(path)
+    if text.lstrip().startswith("["):
+        return _foreign(workload_files.read_sharegpt(text, source), source)
+    if _is_log(text):
+        return _foreign(workload_files.read_openai(text, source), source)
+    return _own(parse_prompts(text, source), source)
+
+
+def _own(prompts: tuple[Prompt, ...], source: str) -> Workload:
+    return Workload(prompts, describe(source, "prompts of this project's form", prompts))
+
+
+def _foreign(file: workload_files.WorkloadFile, source: str) -> Workload:
+    prompts = tuple(one.prompt for one in file.asked)
+    counts = ([one.tokens_in for one in file.asked], [one.tokens_out for one in file.asked])
+    return Workload(prompts, describe(source, file.form, prompts, *counts, file.left_out))
+
+
+def _is_log(text: str) -> bool:
+    """Whether the first line is a request; one of our own form has an id and a kind as well."""
+    first = next((line for line in text.split("\n") if line.strip()), "")
+    try:
+        entry = json.loads(first)
+    except (ValueError, RecursionError):
+        return False
+    own = isinstance(entry, dict) and {"id", "kind"} <= set(entry)
+    return workload_files.is_openai(entry) and not own
+
+
+def _read_text(path: Path) -> str:
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -49,7 +105,7 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
             "take a sample of it: shuf -n 1000",
         )
     try:
-        return parse_prompts(data.decode("utf-8-sig"), str(path))
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise BadInput(

@@ -41,6 +41,8 @@ class Record:
     tokens_in: int | None = None  # from usage
     tokens_out: int | None = None  # from usage
     tokens_cached: int | None = None  # from usage
+    tokens_first: int | None = None  # in the first chunk of text, where usage is told with it
+    verify_steps: int | None = None  # of the target under speculation, where the server tells
     chunks: int = 0  # events that carried text
     finish_reason: str | None = None
     status: int | None = None  # HTTP
@@ -63,9 +65,18 @@ class Record:
 
     @property
     def tpot_ms(self) -> float | None:
-        """Milliseconds per output token after the first; needs usage."""
-        if None in (self.first_token_s, self.last_token_s) or (self.tokens_out or 0) < 2:
+        """Milliseconds per output token after those of the first chunk; needs usage.
+
+        Where it is not known how many tokens came first, one is taken for them.
+        """
+        if self.first_token_s is None or self.last_token_s is None or self.tokens_out is None:
             return None
-        assert self.first_token_s is not None and self.last_token_s is not None
-        assert self.tokens_out is not None
-        return (self.last_token_s - self.first_token_s) * 1000 / (self.tokens_out - 1)
+        later = self.tokens_out - (self.tokens_first or 1)
+        return (self.last_token_s - self.first_token_s) * 1000 / later if later > 0 else None
+
+    @property
+    def chunk_gap_ms(self) -> float | None:
+        """Mean time from chunk to chunk, milliseconds: under speculation not that of a token."""
+        if self.first_token_s is None or self.last_token_s is None or self.chunks < 2:
+            return None
+        return (self.last_token_s - self.first_token_s) * 1000 / (self.chunks - 1)

@@ -31,10 +31,12 @@ def load(*records: Record, **fields) -> LoadResult:
 
 
 def test_figures_of_a_cell() -> None:
-    cell = judge_cell(CELL, load(record(), record(2.0)), Evidence(accept_length=1.5))
+    records = record(chunks=6), record(2.0, chunks=6)
+    cell = judge_cell(CELL, load(*records), Evidence(accept_length=1.5))
     assert cell.usable and cell.note == ""
     assert cell.output_tok_s == pytest.approx(22 / 4.0)
     assert cell.ttft_p50_ms == pytest.approx(500) and cell.tpot_p50_ms == pytest.approx(100)
+    assert cell.chunk_gap_p50_ms == pytest.approx(200)
     assert (cell.requests, cell.errors, cell.accept_length) == (2, 0, 1.5)
 
 

@@ -110,7 +110,11 @@ def test_a_whole_benchmark_and_its_artefacts(bench) -> None:
 
     loaded = load_measurements(bench.path)
     assert {c.config for c in loaded.cells} == {"baseline", "fourfold"}
-    assert loaded.launches == launches and loaded.notes == found.notes == ()
+    assert loaded.launches == launches and loaded.notes == found.notes
+    assert [note.split(":")[0] for note in found.notes] == ["C=1", "C=2"]
+    assert all("answers of fourfold equal to those of baseline" in note for note in found.notes)
+    asked = json.loads((bench.path / "workload.json").read_text())
+    assert asked["source"] == "built-in prompts" and asked["prompts"] >= 60
 
 
 def test_a_server_that_dies_costs_its_own_cells_alone(bench) -> None:

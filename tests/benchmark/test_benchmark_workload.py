@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from stand_in import params_of
 
 from runbook.benchmark.blocks import plan_blocks
-from runbook.benchmark.workload import plan_workload, prompts_of
+from runbook.benchmark.workload import plan_workload, workload_of
 from runbook.errors import BadInput
 from runbook.load import Prompt
 
@@ -74,12 +74,12 @@ def test_a_kind_without_prompts_is_refused() -> None:
 
 
 def test_prompts_come_from_the_package_or_a_file(tmp_path: Path) -> None:
-    assert len(prompts_of(params_of(1))) >= 60
+    assert len(workload_of(params_of(1)).prompts) >= 60
     file = tmp_path / "own.jsonl"
     file.write_text('{"id": "a", "kind": "edit", "messages": [{"role": "user", "content": "x"}]}\n')
-    assert ids(prompts_of(params_of(1, workload={"prompts": str(file)}))) == ["a"]
+    assert ids(workload_of(params_of(1, workload={"prompts": str(file)})).prompts) == ["a"]
     with pytest.raises(BadInput, match="absent"):
-        prompts_of(params_of(1, workload={"prompts": str(tmp_path / "absent.jsonl")}))
+        workload_of(params_of(1, workload={"prompts": str(tmp_path / "absent.jsonl")}))
 
 
 def test_blocks_hold_every_configuration_once_in_an_order_of_their_own() -> None:

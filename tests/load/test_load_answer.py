@@ -13,6 +13,7 @@ from paced_server import DONE, HEAD, chunk, delta, event, usage
 
 from runbook.load.answer import Answer, AnswerReader, error_message
 from runbook.load.exchange import Exchange
+from runbook.load.records import Record
 
 ends = st.sampled_from([b"\n\n", b"\r\n\r\n"])
 fields = st.sampled_from([b"data: ", b"data:"])
@@ -111,3 +112,38 @@ def test_any_split_of_the_http_bytes_gives_the_same_body(data: bytes, cuts: list
 )
 def test_error_bodies(body: object, message: str | None) -> None:
     assert error_message(body) == message
+
+
+def test_tokens_of_the_first_chunk_are_known_only_where_usage_came_with_it() -> None:
+    along = [event({**delta(content="x"), **usage(n)}) for n in (4, 8)]
+    before = [event({**delta(role="assistant", content=""), **usage(0)}), event(delta(content="x"))]
+    end = [event(delta(finish="stop")), event(usage(8)), DONE]
+    assert read([*along, *end]).tokens_first == 4
+    assert read([*before, *along[1:], *end]).tokens_first is None
+    assert read([event(delta(content="x")), *end]).tokens_first is None
+
+
+@pytest.mark.parametrize(
+    ("told", "steps"),
+    [
+        ({"meta_info": {"spec_verify_ct": 5}}, 5),
+        ({"choices": [{"meta_info": {"spec_verify_ct": 5}}]}, 5),
+        ({"timings": {"predicted_n": 64, "draft_n": 50, "draft_n_accepted": 40}}, 24),
+        ({"timings": {"predicted_n": 64}}, None),
+        ({"timings": {"predicted_n": 4, "draft_n_accepted": 9}}, None),
+        ({"meta_info": {"spec_verify_ct": "5"}, "timings": [1]}, None),
+        ({}, None),
+    ],
+)
+def test_verify_steps_are_those_the_server_tells(told: dict, steps: int | None) -> None:
+    answer = read([event(delta(content="x")), event(delta(finish="stop")), event(told), DONE])
+    assert answer.verify_steps == steps
+
+
+def test_the_time_of_a_token_leaves_out_all_that_came_first() -> None:
+    record = Record("p", 0.0, first_token_s=1.0, last_token_s=2.6, tokens_out=20, chunks=5)
+    assert record.tpot_ms == pytest.approx(1600 / 19)
+    assert replace(record, tokens_first=4).tpot_ms == pytest.approx(100)
+    assert replace(record, tokens_first=20).tpot_ms is None
+    assert record.chunk_gap_ms == pytest.approx(400)
+    assert replace(record, chunks=1).chunk_gap_ms is None

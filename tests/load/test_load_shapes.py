@@ -16,7 +16,7 @@ WANTED: dict[str, dict[str, object]] = {
     "usage-null": {"tokens_out": None, "tokens_in": None, "chunks": 3},
     "usage-nonsense": {"tokens_out": None, "tokens_in": None},
     "usage-cached": {"tokens_out": 3, "tokens_cached": 5},
-    "usage-continuous": {"tokens_out": 12, "chunks": 3},
+    "usage-continuous": {"tokens_out": 12, "tokens_first": 4, "chunks": 3},
     "no-usage": {"tokens_out": None, "tokens_in": None, "chunks": 3},
     "reasoning-only": {"tokens_out": 4, "text": "", "reasoning": "hm" * 4, "chunks": 4},
     "reasoning-other-key": {"tokens_out": 4, "text": "", "reasoning": "hm" * 4, "chunks": 4},
