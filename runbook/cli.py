@@ -207,6 +207,37 @@ def choose(words: tuple[Path, ...], baseline: str, as_json: bool) -> None:
     sys.exit(0 if verdict.ok else 1)
 
 
+@verbs.command()
+@click.argument("url")
+@click.option("--concurrency", "-c", default="1,8", show_default=True, help="Like 1,8,30.")
+@click.option("--requests", default=16, show_default=True, type=click.IntRange(1), help="A cell.")
+@click.option("--output-tokens", default=128, show_default=True, type=click.IntRange(2, 131072))
+@click.option("--prompts", type=click.Path(path_type=Path), help="Own, ShareGPT or OpenAI form.")
+@click.option("--name", default="endpoint", show_default=True, help="The configuration.")
+@click.option("--model", help="Default: the only one there is.")
+@click.option("--api-key-file", type=click.Path(resolve_path=True), help="Holds the key alone.")
+@click.option("--life", default=1, type=click.IntRange(1), help="Another one after each restart.")
+@click.option("--timeout", default=600.0, type=click.FloatRange(0.001), help="Seconds a request.")
+@click.option("--out", type=click.Path(path_type=Path), help="For cells.csv and requests.jsonl.")
+@_AS_JSON
+def bench(url: str, concurrency: str, out: Path | None, as_json: bool, **options: Any) -> None:
+    """Measure the OpenAI-compatible server at URL, which is up already.
+
+    With --out, cells are added to those that lie there: measure one server after the other under
+    its --name, then: runbook choose OUT.
+    """
+    from runbook import benching
+
+    options["request_timeout_s"] = options.pop("timeout")
+    asked = benching.Asked(url, benching.parse_concurrencies(concurrency), **options)
+    measured = benching.bench(asked, out, lambda line: click.echo(line, err=as_json))
+    if as_json:
+        click.echo(json.dumps(measured.as_json(), indent=1))
+    verdict = measured.verdict()
+    click.echo(verdict, err=as_json)
+    sys.exit(0 if verdict.ok else 1)
+
+
 @verbs.group()
 def service() -> None:
     """Plan, install, prove, roll back, look at and remove the service of PARAMS."""

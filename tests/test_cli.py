@@ -143,7 +143,7 @@ class TestChoose:
 
 def test_help_names_every_verb():
     said = runbook("--help").stdout
-    for verb in ("check", "run", "status", "export", "unit", "service", "choose"):
+    for verb in ("check", "run", "status", "export", "unit", "service", "choose", "bench"):
         assert f"  {verb} " in said
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from runbook import cells, params
 from runbook.benchmark.measurements import Measurements, compare_totals, key_of
-from runbook.benchmark.request_log import RequestLog
+from runbook.benchmark.request_log import RequestLog, line_of
 from runbook.benchmark.texts import answers_from_json, answers_of, compare_answers, judge_texts
 from runbook.cells import Cell
 from runbook.checks import Check
@@ -110,14 +110,7 @@ class Book:
 
     def append_request(self, cell: Cell, record: Record) -> None:
         """One line of ``requests.jsonl``, written as the request ends."""
-        place = {
-            "config": cell.config,
-            "life": cell.life,
-            "block": cell.block,
-            "concurrency": cell.concurrency,
-            "cell": f"life{cell.life}-c{cell.concurrency}",
-        }
-        self._requests.append(place | asdict(record))
+        self._requests.append(line_of(cell, record))
 
     def enter(
         self, cell: Cell, conditions: Mapping[str, Any], records: tuple[Record, ...] = ()

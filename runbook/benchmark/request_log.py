@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from runbook.cells import Cell
+from runbook.load.records import Record
+
 _STEP_BYTES = 65536
+
+
+def line_of(cell: Cell, record: Record) -> dict[str, Any]:
+    """A request with the cell it belongs to."""
+    place = {
+        "config": cell.config,
+        "life": cell.life,
+        "block": cell.block,
+        "concurrency": cell.concurrency,
+        "cell": f"life{cell.life}-c{cell.concurrency}",
+    }
+    return place | asdict(record)
 
 
 class RequestLog:

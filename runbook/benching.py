@@ -1,0 +1,231 @@
+"""``runbook bench URL``: measure an OpenAI-compatible server that is already up.
+
+Nothing is known of such a server's launch, its life or its neighbours: the figures are of one
+life, whatever was measured before, unless ``life`` says that it was started anew.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from runbook import atomic, benchmark, cells, params
+from runbook.benchmark.figures import Evidence, judge_cell
+from runbook.benchmark.request_log import RequestLog, line_of
+from runbook.cells import Cell
+from runbook.checks import Verdict
+from runbook.engines.ladder import Endpoint
+from runbook.errors import BadInput, NotHere, ServerFailed
+from runbook.load import LoadPlan, Prompt, Record, run_load
+from runbook.load.prompts import Workload, builtin_workload, read_workload
+
+#: Warm-up answers need not be longer: shapes and caches are warm by then.
+_WARMUP_TOKENS = 32
+_SEED = 1
+
+_COLUMNS = (
+    ("C", "concurrency", "d"),
+    ("tok/s", "output_tok_s", ".1f"),
+    ("TTFT p50 ms", "ttft_p50_ms", ".0f"),
+    ("p99", "ttft_p99_ms", ".0f"),
+    ("token p50 ms", "tpot_p50_ms", ".2f"),
+    ("p99", "tpot_p99_ms", ".2f"),
+    ("chunk p50 ms", "chunk_gap_p50_ms", ".2f"),
+    ("requests", "requests", "d"),
+    ("errors", "errors", "d"),
+    ("status", "status", "s"),
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to measure. A cell sends ``max(requests, 2 * concurrency)`` requests.
+
+    ``prompts``: a workload file, ``None`` for the built-in ones. ``model``: ``None`` for the only
+    one there is. ``life``: number of the server life; give another one after each restart.
+    """
+
+    url: str
+    concurrencies: tuple[int, ...] = (1, 8)
+    requests: int = 16
+    output_tokens: int = 128
+    prompts: Path | None = None
+    name: str = "endpoint"
+    model: str | None = None
+    api_key_file: str | None = None
+    life: int = 1
+    request_timeout_s: float = 600.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """``cells`` in the order measured; ``workload``: the manifest of what was asked."""
+
+    url: str
+    model: str
+    cells: tuple[Cell, ...]
+    workload: dict[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "cells": [asdict(cell) for cell in self.cells]}
+
+    def verdict(self) -> Verdict:
+        """Negative where a concurrency has no usable cell."""
+        return benchmark.verdict(benchmark.Measurements(self.cells, {}))
+
+
+def bench(asked: Asked, out: Path | None, on_cell: Callable[[str], None]) -> Measured:
+    """Measure every concurrency, each after a warm-up of its own shape.
+
+    With ``out``, ``requests.jsonl`` grows as requests end, ``cells.csv`` as cells do, behind what
+    is there already. Raises ``BadInput`` for what cannot be asked, ``NotHere`` where no server is.
+    """
+    asked = replace(asked, url=base_url(asked.url))
+    _refuse(asked)
+    workload = read_workload(asked.prompts) if asked.prompts else builtin_workload()
+    model = asked.model or find_model(asked.url, asked.api_key_file)
+    manifest = workload.manifest.as_json()
+    folder = _Folder(out, manifest)
+    prompts = _endless(workload)
+    measured = []
+    try:
+        for concurrency in asked.concurrencies:
+            cell = Cell(asked.name, asked.life, asked.life, concurrency)
+            measured.append(_measure(asked, model, cell, prompts, folder))
+            folder.enter(measured[-1])
+            on_cell(as_line(measured[-1]))
+    finally:
+        folder.close()
+    return Measured(asked.url, model, tuple(measured), manifest)
+
+
+def parse_concurrencies(text: str) -> tuple[int, ...]:
+    """``1,8,30`` as numbers. Raises ``BadInput``."""
+    words = text.replace(",", " ").split()
+    if not words or not all(re.fullmatch("[1-9][0-9]{0,3}", word) for word in words):
+        raise BadInput(f"--concurrency {text!a}", "whole numbers from 1 to 9999, like 1,8,30")
+    return tuple(map(int, words))
+
+
+def _refuse(asked: Asked) -> None:
+    if len(set(asked.concurrencies)) < len(asked.concurrencies):
+        raise BadInput("a concurrency stands twice", "each once")
+    if not asked.name.strip() or not asked.name.isprintable():
+        raise BadInput(f"the name {asked.name!a}", "printable characters", "give --name NAME")
+
+
+def base_url(text: str) -> str:
+    """The URL without ``/v1`` and what may follow. Raises ``BadInput`` for what is none."""
+    wanted, do = "like http://127.0.0.1:30000", "give the address of the server"
+    try:
+        parts = urlsplit(text.strip())
+        port = parts.port
+    except ValueError as error:
+        raise BadInput(f"{text!a} is no URL ({error})", wanted, do) from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise BadInput(f"{text!a} is no URL of a server", wanted, do)
+    if parts.username or parts.password:
+        raise BadInput("a URL with a user or password in it", wanted, "give --api-key-file FILE")
+    path = parts.path.partition("/v1")[0].rstrip("/")
+    return f"{parts.scheme}://{parts.netloc}{path}"
+
+
+def find_model(url: str, api_key_file: str | None) -> str:
+    """The only model that a server names. Raises ``NotHere``, ``BadInput`` where there are more."""
+    try:
+        answer = Endpoint(url, api_key_file).get_json("/v1/models")
+    except ServerFailed as error:
+        raise NotHere(
+            error.found, "an OpenAI-compatible server that is up", f"curl {url}/v1/models"
+        ) from None
+    listed = answer.get("data") if isinstance(answer, dict) else None
+    entries = listed if isinstance(listed, list) else []
+    said = [one.get("id") for one in entries if isinstance(one, dict)]
+    names = [name for name in said if isinstance(name, str)]
+    if len(names) != 1:
+        found = ", ".join(names) or "no model"
+        raise BadInput(f"{url}/v1/models names {found}", "one model", "give --model NAME")
+    return names[0]
+
+
+def _endless(workload: Workload) -> Iterator[Prompt]:
+    """The prompts in a seeded order, over and over: distinct as long as there are enough."""
+    prompts = sorted(workload.prompts, key=lambda prompt: prompt.id)
+    random.Random(_SEED).shuffle(prompts)
+    return itertools.cycle(prompts)
+
+
+def _measure(
+    asked: Asked, model: str, cell: Cell, prompts: Iterator[Prompt], folder: _Folder
+) -> Cell:
+    """One cell: warm-up, load, judgement."""
+    count = max(asked.requests, 2 * cell.concurrency)
+
+    def plan(number: int, output_tokens: int) -> LoadPlan:
+        return LoadPlan(
+            url=asked.url,
+            model=model,
+            prompts=tuple(itertools.islice(prompts, number)),
+            requests=number,
+            concurrency=cell.concurrency,
+            output_tokens=output_tokens,
+            request_timeout_s=asked.request_timeout_s,
+            api_key_file=asked.api_key_file,
+        )
+
+    run_load(plan(cell.concurrency, min(asked.output_tokens, _WARMUP_TOKENS)))
+    load = run_load(plan(count, asked.output_tokens), lambda record: folder.append(cell, record))
+    return judge_cell(cell, load, Evidence(error_share=params.Limits().error_share))
+
+
+class _Folder:
+    """Where artefacts go, if anywhere; cells of earlier measurements stay."""
+
+    def __init__(self, out: Path | None, manifest: dict[str, Any]) -> None:
+        self._out = out
+        self._cells: list[Cell] = []
+        self._log: RequestLog | None = None
+        if out is None:
+            return
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            table = out / "cells.csv"
+            if table.exists():
+                self._cells = cells.from_csv(table.read_text("utf-8"), str(table))
+            self._log = RequestLog(out / "requests.jsonl")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"{out} cannot be written to: {error}", "a folder for --out") from None
+        atomic.write(out / "workload.json", json.dumps(manifest, indent=1) + "\n")
+
+    def append(self, cell: Cell, record: Record) -> None:
+        """A request has ended."""
+        if self._log is not None:
+            self._log.append(line_of(cell, record))
+
+    def enter(self, cell: Cell) -> None:
+        """A cell has ended."""
+        self._cells.append(cell)
+        if self._out is not None:
+            atomic.write(self._out / "cells.csv", cells.to_csv(self._cells))
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        if self._log is not None:
+            self._log.close()
+
+
+def as_line(cell: Cell) -> str:
+    """A cell as a line of words."""
+    said = []
+    for title, column, form in _COLUMNS:
+        value = getattr(cell, column)
+        said.append(f"{title} {'unknown' if value is None else format(value, form)}")
+    return "  ".join([*said, *([cell.note] if cell.note else [])])

@@ -1,0 +1,156 @@
+"""``runbook bench``: a server that is up is measured, and what cannot be is refused."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook.benching import Asked, base_url, bench, find_model, parse_concurrencies
+from runbook.cells import from_csv
+from runbook.choosing import choose_from_files
+from runbook.errors import BadInput, NotHere
+
+RUNBOOK = Path(sys.executable).with_name("runbook")
+PACED = Path(__file__).parent / "load" / "paced_server.py"
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    command = [sys.executable, PACED, "--step-ms", "2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(server.stdout.readline())}"
+        finally:
+            server.kill()
+
+
+@pytest.fixture
+def models() -> Iterator[tuple[str, list[bytes]]]:
+    """A server that gives the answers in a list, in turn."""
+    answers: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answers.pop(0))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", answers
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_server_is_measured_and_the_next_one_beside_it(url, tmp_path):
+    said: list[str] = []
+    for name, tokens in (("baseline", 8), ("shorter", 4)):
+        asked = Asked(f"{url}/v1/", (1, 3), 4, tokens, name=name, model="m")
+        measured = bench(asked, tmp_path, said.append)
+        assert measured.verdict().ok, measured.verdict()
+        assert [cell.requests for cell in measured.cells] == [4, 6]
+    assert len(said) == 4 and "tok/s" in said[0]
+    cells = from_csv((tmp_path / "cells.csv").read_text())
+    assert [(cell.config, cell.concurrency, cell.life) for cell in cells] == [
+        ("baseline", 1, 1),
+        ("baseline", 3, 1),
+        ("shorter", 1, 1),
+        ("shorter", 3, 1),
+    ]
+    assert all(cell.usable and cell.ttft_p50_ms and cell.tpot_p50_ms for cell in cells)
+    lines = [json.loads(line) for line in (tmp_path / "requests.jsonl").read_text().splitlines()]
+    assert Counter(line["config"] for line in lines) == {"baseline": 10, "shorter": 10}
+    assert {line["tokens_out"] for line in lines} == {8, 4}
+    asked_for = json.loads((tmp_path / "workload.json").read_text())
+    assert asked_for["prompts"] >= 60
+    assert choose_from_files([tmp_path], None)[0].status == "provisional"
+
+
+def test_the_verb_prints_json_and_ends_with_its_verdict(url):
+    words = ["bench", url, "--model", "m", "-c", "2", "--requests", "4", "--output-tokens", "4"]
+    ended = subprocess.run([RUNBOOK, *words, "--json"], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    shown = json.loads(ended.stdout)
+    assert [cell["concurrency"] for cell in shown["cells"]] == [2]
+    assert "VERDICT ok" in ended.stderr
+
+
+def test_a_server_that_fails_gives_a_negative_verdict(tmp_path):
+    command = [sys.executable, PACED, "--shape", "abort", "--shape-every", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        address = f"http://127.0.0.1:{int(server.stdout.readline())}"
+        measured = bench(Asked(address, (1,), 2, 4, model="m"), tmp_path, print)
+        server.kill()
+    assert not measured.verdict().ok
+    assert measured.cells[0].status == "void" and measured.cells[0].errors == 2
+
+
+def test_the_only_model_is_found_and_several_are_not_guessed_between(models):
+    url, answers = models
+    answers += [b'{"data": [{"id": "one"}]}', b'{"data": [{"id": "a"}, {"id": "b"}]}', b"[]", b"{"]
+    assert find_model(url, None) == "one"
+    with pytest.raises(BadInput, match="names a, b"):
+        find_model(url, None)
+    with pytest.raises(BadInput, match="names no model"):
+        find_model(url, None)
+    with pytest.raises(NotHere):
+        find_model(url, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nonsense"], "is no URL"),
+        (["ftp://host"], "is no URL"),
+        (["http://host:99999"], "is no URL"),
+        (["http://me:secret@host"], "--api-key-file"),
+        (["http://127.0.0.1:1"], "does not answer"),
+        (["http://127.0.0.1:1", "-c", "0"], "whole numbers"),
+        (["http://127.0.0.1:1", "-c", "1,1"], "twice"),
+        (["http://127.0.0.1:1", "--prompts", "absent.jsonl"], "No such file"),
+        (["http://127.0.0.1:1", "--model", "m", "--out", "/proc/nowhere"], "cannot be written"),
+        (["http://127.0.0.1:1", "--api-key-file", "absent"], "cannot be used"),
+        (["http://127.0.0.1:1", "--requests", "0"], "x>=1"),
+    ],
+)
+def test_what_cannot_be_measured_is_bad_input(words, said):
+    ended = subprocess.run([RUNBOOK, "bench", *words], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr and "secret" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "base"),
+    [
+        ("http://h:1", "http://h:1"),
+        ("http://h:1/", "http://h:1"),
+        ("https://h/v1", "https://h"),
+        ("http://h:1/v1/chat/completions", "http://h:1"),
+        ("http://h/proxy/v1/", "http://h/proxy"),
+        (" http://[::1]:8/v1", "http://[::1]:8"),
+    ],
+)
+def test_the_base_of_a_url(text, base):
+    assert base_url(text) == base
+
+
+@given(st.text())
+def test_any_text_is_a_url_and_concurrencies_or_bad_input(text):
+    for parse in (base_url, parse_concurrencies):
+        with contextlib.suppress(BadInput):
+            assert parse(text)
