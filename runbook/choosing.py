@@ -7,26 +7,36 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runbook import choose, foreign, params
+from runbook import choose, foreign, params, traffic
 from runbook.checks import Verdict
 
 _EQUAL = "no parameters were given: every measured point weighs the same"
 
 
 def choose_from_files(
-    paths: Sequence[Path], rule: params.Choose | None, baseline: str = params.BASELINE
+    paths: Sequence[Path],
+    rule: params.Choose | None,
+    baseline: str = params.BASELINE,
+    traffic_log: Path | None = None,
 ) -> tuple[choose.Decision, Verdict]:
     """Decide from cells, or from results of other tools; files and folders of them.
 
-    Without ``rule`` every measured point weighs the same. The notes of the decision name what
+    Without ``rule`` every measured point weighs the same. ``traffic_log``: a production log whose
+    mix takes the place of the declared one. The notes of the decision name what
     the tools define otherwise. Raises ``BadInput`` for what cannot be read, and for names that
     are not there.
     """
     found = foreign.gather(paths)
-    equal = rule is None
+    said = [] if rule else [_EQUAL]
     rule = rule or choose.equal_mix(found.cells)
+    if traffic_log:
+        points = sorted({(c.concurrency, c.context_tokens) for c in found.cells}, key=str)
+        served = traffic.read_log(foreign.read_text(traffic_log), str(traffic_log))
+        derived = traffic.derive_mix(served, points, str(traffic_log))
+        said = [derived.sentence]
+        rule = rule.model_copy(update={"mix": list(derived.mix)})
     decision = choose.decide(found.cells, rule, None, baseline)
-    notes = (*decision.notes, *([_EQUAL] if equal else []), *found.notes)
+    notes = (*decision.notes, *said, *found.notes)
     decision = replace(decision, notes=notes)
     return decision, choose.verdict(decision, rule, to_install=False)
 

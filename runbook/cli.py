@@ -189,19 +189,21 @@ def facts(
     type=click.Path(path_type=Path),
 )
 @click.option("--baseline", default="baseline", metavar="NAME", help="The reference in the files.")
+@click.option("--traffic", metavar="LOG", type=click.Path(path_type=Path), help="Weigh by a log.")
 @_AS_JSON
-def choose(words: tuple[Path, ...], baseline: str, as_json: bool) -> None:
+def choose(words: tuple[Path, ...], baseline: str, traffic: Path | None, as_json: bool) -> None:
     """Decide from cells (config, concurrency, output_tok_s, ...) or from other tools' results.
 
     MEASUREMENTS are files or folders: CSV or JSONL of cells, a run folder, results of SGLang's
     bench_serving, vLLM's bench serve and sweep, GuideLLM, AIPerf. Configurations are called as
-    the file says, else as the file or folder is.
+    the file says, else as the file or folder is. LOG is JSONL of production requests with the
+    times of each: the share of time at each load takes the place of choose.mix.
     """
     from runbook import choosing
 
     measurements, params_file = choosing.split_words(words)
     rule = _load(params_file, ()).choose if params_file else None
-    decision, verdict = choosing.choose_from_files(measurements, rule, baseline)
+    decision, verdict = choosing.choose_from_files(measurements, rule, baseline, traffic)
     click.echo(decision.to_json() if as_json else choosing.as_text(decision))
     click.echo(verdict, err=as_json)
     sys.exit(0 if verdict.ok else 1)

@@ -7,6 +7,7 @@ and artefacts, and what they answer becomes the next artefact.
 from __future__ import annotations
 
 import posixpath
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from runbook import benchmark as benchmark_room
@@ -80,15 +81,18 @@ def measured_verdict(measured: benchmark_room.Measurements) -> Verdict:
 def choose(work: Work) -> choose_room.Decision:
     """Decide by the rule of the parameters; leaves ``decision.json``. Raises ``NotHere``."""
     work.begin("choose")
-    cells = benchmark_room.load_measurements(work.folder).cells
-    if not cells:
+    measured = benchmark_room.load_measurements(work.folder)
+    if not measured.cells:
         raise NotHere(
             f"{work.folder} holds no measured cell",
             "a benchmark",
             "runbook run PARAMS --from benchmark",
         )
     names = [one.name for one in work.params.configurations]
-    decision = choose_room.decide(cells, work.params.choose, names)
+    decision = choose_room.decide(measured.cells, work.params.choose, names)
+    launches = {name: one.get("fingerprint", name) for name, one in measured.launches.items()}
+    controls = (one.sentence for one in choose_room.find_controls(decision, launches))
+    decision = replace(decision, notes=(*decision.notes, *controls))
     work.run.write("decision.json", decision.to_json())
     return decision
 

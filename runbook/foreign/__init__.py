@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from runbook.foreign.files import read_text
 from runbook.foreign.gather import Found, gather
 from runbook.foreign.result import Result
 
-__all__ = ["Found", "Result", "gather"]
+__all__ = ["Found", "Result", "gather", "read_text"]
