@@ -34,6 +34,9 @@ RUN_ELSEWHERE = {
 }
 #: Commands that run here as they stand.
 RUN_HERE = {
+    ".venv/bin/runbook choose tests/cases/foreign/vllm",
+    ".venv/bin/runbook choose tests/cases/foreign/sglang "
+    "tests/cases/foreign/guidellm-labelled.json",
     ".venv/bin/papermill notebooks/01_verify_stack.ipynb /tmp/01.ipynb -f params/rehearsal.yaml",
     ".venv/bin/runbook check params/rehearsal.yaml",
     ".venv/bin/runbook status docs/example-run",
