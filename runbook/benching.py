@@ -10,7 +10,7 @@ import itertools
 import json
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ _COLUMNS = (
     ("token p50 ms", "tpot_p50_ms", ".2f"),
     ("p99", "tpot_p99_ms", ".2f"),
     ("chunk p50 ms", "chunk_gap_p50_ms", ".2f"),
+    ("acceptance", "accept_length", ".2f"),
     ("requests", "requests", "d"),
     ("errors", "errors", "d"),
     ("status", "status", "s"),
@@ -183,7 +184,17 @@ def _measure(
 
     run_load(plan(cell.concurrency, min(asked.output_tokens, _WARMUP_TOKENS)))
     load = run_load(plan(count, asked.output_tokens), lambda record: folder.append(cell, record))
-    return judge_cell(cell, load, Evidence(error_share=params.Limits().error_share))
+    evidence = Evidence(accept_length(load.records), error_share=params.Limits().error_share)
+    return judge_cell(cell, load, evidence)
+
+
+def accept_length(records: Sequence[Record]) -> float | None:
+    """Output tokens per verify step over a cell; ``None`` unless every answer tells its steps."""
+    told = [(one.tokens_out, one.verify_steps) for one in records if one.ok]
+    known = [(tokens, steps) for tokens, steps in told if tokens is not None and steps]
+    if not known or len(known) < len(told):
+        return None
+    return sum(tokens for tokens, _ in known) / sum(steps for _, steps in known)
 
 
 class _Folder:

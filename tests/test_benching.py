@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook.benching import Asked, base_url, bench, find_model, parse_concurrencies
+from runbook.benching import Asked, accept_length, base_url, bench, find_model, parse_concurrencies
 from runbook.cells import from_csv
 from runbook.choosing import choose_from_files
 from runbook.errors import BadInput, NotHere
+from runbook.load import Record
 
 RUNBOOK = Path(sys.executable).with_name("runbook")
 PACED = Path(__file__).parent / "load" / "paced_server.py"
@@ -77,6 +78,15 @@ def test_a_server_is_measured_and_the_next_one_beside_it(url, tmp_path):
     asked_for = json.loads((tmp_path / "workload.json").read_text())
     assert asked_for["prompts"] >= 60
     assert choose_from_files([tmp_path], None)[0].status == "provisional"
+
+
+def test_acceptance_is_known_where_every_answer_tells_its_steps():
+    def answer(tokens, steps):
+        return Record("p", 0.0, tokens_out=tokens, verify_steps=steps)
+
+    assert accept_length([answer(64, 16), answer(64, 48)]) == 2.0
+    assert accept_length([answer(64, 16), answer(64, None)]) is None
+    assert accept_length([]) is None
 
 
 def test_the_verb_prints_json_and_ends_with_its_verdict(url):
