@@ -38,6 +38,7 @@ class Answer:
     finish_reason: str | None = None
     text: str = ""
     reasoning: str = ""
+    calls: str = ""
     done: bool = False
     error: str | None = None
     error_kind: ErrorKind | None = None
@@ -61,6 +62,7 @@ class AnswerReader:
     _head: bytes = b""
     _text: list[str] = field(default_factory=list)
     _reasoning: list[str] = field(default_factory=list)
+    _calls: list[str] = field(default_factory=list)
 
     def feed(self, stamp_s: float, piece: bytes) -> None:
         """Take the next bytes of the body, which arrived at ``stamp_s``."""
@@ -82,6 +84,7 @@ class AnswerReader:
         self._end_event()
         answer = self._answer
         answer.text, answer.reasoning = "".join(self._text), "".join(self._reasoning)
+        answer.calls = "".join(self._calls)
         if not self._events and self._head:
             self._judge_other_body()
         elif answer.finish_reason is None:
@@ -162,13 +165,15 @@ class AnswerReader:
         if isinstance(delta, dict):
             content = _text(delta.get("content"))
             thought = _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
-            if content or thought or delta.get("tool_calls"):
+            calls = delta.get("tool_calls")
+            if content or thought or calls:
                 answer.chunks += 1
                 answer.last_token_s = self._data_s
                 if answer.first_token_s is None:
                     answer.first_token_s = self._data_s
             self._text.append(content)
             self._reasoning.append(thought)
+            self._calls.extend(map(_call, calls if isinstance(calls, list) else ()))
         finish = choice.get("finish_reason")
         if isinstance(finish, str) and finish:
             answer.finish_reason = finish
@@ -208,6 +213,15 @@ def error_message(body: Any) -> str | None:
 
 def _count(value: Any) -> int | None:
     return value if type(value) is int and value >= 0 else None
+
+
+def _call(value: Any) -> str:
+    """A piece of a tool call: its name begins a line, its arguments follow."""
+    function = value.get("function") if isinstance(value, dict) else None
+    if not isinstance(function, dict):
+        return ""
+    name, arguments = _text(function.get("name")), _text(function.get("arguments"))
+    return (f"\n{name} " if name else "") + arguments
 
 
 def _text(value: Any) -> str:

@@ -10,8 +10,10 @@ from runbook.load.records import Prompt, Record
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """A closed loop: ``requests`` requests over ``concurrency`` streams, prompts taken in turn.
+    """``requests`` requests, prompts taken in turn.
 
+    Without ``arrivals_s`` a closed loop over ``concurrency`` streams. With them an open loop: when
+    each request is due, seconds after the start, ascending; ``concurrency`` bounds those at once.
     ``url``: base URL without ``/v1``. ``extra``: further fields of each request body.
     ``api_key_file``: absolute path of a file that holds the key alone.
     """
@@ -27,15 +29,17 @@ class LoadPlan:
     request_timeout_s: float = 600.0
     api_key_file: str | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+    arrivals_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class LoadResult:
     """The records in order of their end, and what the client itself cost.
 
-    ``client_cpu_s``: user and system seconds of the worker during the load; ``startup_cpu_s``:
-    those before it. ``loop_lag_ms``: 99th percentile of the event loop's lateness, ``None`` for a
-    load too short to tell. ``max_in_flight``: greatest number at once. ``ended_early``: why not
+    ``client_cpu_s``: user and system seconds of the workers during the load; ``startup_cpu_s``:
+    those before it. ``client_share``: of a core, that of the busiest worker. ``loop_lag_ms``: 99th
+    percentile of the event loop's lateness, of the worst worker, ``None`` for a load too short to
+    tell. ``max_in_flight``: greatest number at once. ``ended_early``: why not
     all requests were sent, ``None`` when they were.
     """
 
@@ -47,3 +51,5 @@ class LoadResult:
     max_in_flight: int
     startup_cpu_s: float = 0.0
     ended_early: str | None = None
+    client_share: float = 0.0
+    workers: int = 1

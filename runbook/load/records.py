@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 ErrorKind = Literal[
     "connect",
@@ -20,11 +20,21 @@ ErrorKind = Literal[
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt: ``messages`` as OpenAI's chat API takes them; ``kind`` as in workload.mix."""
+    """One prompt: ``messages`` as OpenAI's chat API takes them; ``kind`` as in workload.mix.
+
+    ``conversation``: the one it is a turn of; its turns are sent in order, one after the other.
+    """
 
     id: str
     kind: str
-    messages: tuple[dict[str, str], ...]
+    messages: tuple[dict[str, Any], ...]
+    tools: tuple[dict[str, Any], ...] = ()
+    conversation: str = ""
+
+    @property
+    def key(self) -> str:
+        """What is not to be in flight twice."""
+        return self.conversation or self.id
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,7 @@ class Record:
     error_kind: ErrorKind | None = None
     text: str = ""
     reasoning: str = ""
+    calls: str = ""  # of tools: names and arguments as they came
 
     @property
     def ok(self) -> bool:

@@ -1,8 +1,9 @@
 """The worker process: ``python -m runbook.load.worker``.
 
-One line of JSON on standard input is the plan; one line on standard output is a record, as its
-request ends; the last one is what the client itself cost. The caller keeps standard input open:
-its end means that the caller is gone or wants no more, and the load ends early.
+The first line on standard input is the plan, the second begins the load: workers that share one
+begin together. A line on standard output says that the worker is ready; then one is a record, as
+its request ends; the last one is what the client itself cost. The caller keeps standard input
+open: its end means that the caller is gone or wants no more, and the load ends early.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from typing import Any, cast
 import orjson
 import uvloop
 
-from runbook.load.closed_loop import ClosedLoop
+from runbook.load.loops import Loop
 from runbook.load.plan import LoadPlan
 from runbook.load.records import Prompt, Record
+from runbook.load.sender import Sender
 
 _TICK_S = 0.02
 
@@ -54,9 +56,11 @@ def plan_from_json(line: bytes) -> LoadPlan:
     """The plan as ``orjson.dumps`` of a ``LoadPlan`` gives it."""
     values: dict[str, Any] = orjson.loads(line)
     prompts = (
-        Prompt(one["id"], one["kind"], tuple(one["messages"])) for one in values.pop("prompts")
+        Prompt(**one | {"messages": tuple(one["messages"]), "tools": tuple(one["tools"])})
+        for one in values.pop("prompts")
     )
-    return LoadPlan(prompts=tuple(prompts), **values)
+    arrivals_s = tuple(values.pop("arrivals_s"))
+    return LoadPlan(prompts=tuple(prompts), arrivals_s=arrivals_s, **values)
 
 
 def cpu_s() -> float:
@@ -66,22 +70,19 @@ def cpu_s() -> float:
 
 
 class _StandardInput(asyncio.Protocol):
-    """Calls ``on_line`` with the first line and ``on_end`` when the caller closes its end."""
+    """Calls ``on_line`` with each line and ``on_end`` when the caller closes its end."""
 
     def __init__(self, on_line: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
         self._on_line = on_line
         self._on_end = on_end
         self._received = bytearray()
-        self._taken = False
 
     def data_received(self, data: bytes) -> None:
-        if self._taken:
-            return
         self._received += data
-        line, newline, _ = self._received.partition(b"\n")
-        if newline:
-            self._taken = True
-            self._on_line(bytes(line))
+        if b"\n" in data:
+            *lines, self._received = self._received.split(b"\n")
+            for line in lines:
+                self._on_line(bytes(line))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._on_end()
@@ -114,17 +115,11 @@ class _StandardOutput(asyncio.Protocol):
         await self._writable.wait()
 
 
-async def _load(
-    plan: LoadPlan, emit: Callable[[Record], None], stop: asyncio.Event
-) -> dict[str, Any]:
+async def _load(loop: Loop, stop: asyncio.Event, startup_cpu_s: float) -> dict[str, Any]:
     """Run the plan until its end or ``stop``; what the client cost, as ``LoadResult`` names it."""
-    closed_loop = ClosedLoop(plan, emit)
-    gc.collect()
-    gc.freeze()
-    gc.disable()
     lag = LagMeter(asyncio.get_running_loop())
-    startup_cpu_s, started_s = cpu_s(), time.monotonic()
-    load = asyncio.create_task(closed_loop.run())
+    begun_cpu_s, started_s = cpu_s(), time.monotonic()
+    load = asyncio.create_task(loop.run())
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait({load, stopped}, return_when=asyncio.FIRST_COMPLETED)
     if not load.done():
@@ -133,31 +128,38 @@ async def _load(
     await asyncio.gather(load, return_exceptions=True)
     if not load.cancelled():
         load.result()
+    used_s, ended_s = cpu_s() - begun_cpu_s, time.monotonic()
     return {
         "started_s": started_s,
-        "ended_s": time.monotonic(),
-        "client_cpu_s": cpu_s() - startup_cpu_s,
+        "ended_s": ended_s,
+        "client_cpu_s": used_s,
+        "client_share": used_s / max(ended_s - started_s, 1e-9),
         "loop_lag_ms": lag.stop(),
-        "max_in_flight": closed_loop.max_in_flight,
+        "max_in_flight": loop.max_in_flight,
         "startup_cpu_s": startup_cpu_s,
     }
 
 
 async def _main() -> None:
-    loop = asyncio.get_running_loop()
-    line: asyncio.Future[bytes] = loop.create_future()
+    lines: asyncio.Queue[bytes] = asyncio.Queue()
     stop = asyncio.Event()
 
     def end() -> None:
         stop.set()
-        if not line.done():
-            line.set_exception(EOFError("no plan on standard input"))
+        lines.put_nowait(b"")
 
-    await loop.connect_read_pipe(lambda: _StandardInput(line.set_result, end), sys.stdin)
-    _, out = await loop.connect_write_pipe(_StandardOutput, sys.stdout)
-    plan = plan_from_json(await line)
-    result = await _load(plan, lambda record: out.write("record", record), stop)
-    out.write("result", result)
+    event_loop = asyncio.get_running_loop()
+    await event_loop.connect_read_pipe(lambda: _StandardInput(lines.put_nowait, end), sys.stdin)
+    _, out = await event_loop.connect_write_pipe(_StandardOutput, sys.stdout)
+    plan = plan_from_json(await lines.get())
+    loop = Loop(plan, Sender(plan, lambda record: out.write("record", record)))
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    startup_cpu_s = cpu_s()
+    out.write("ready", True)
+    await lines.get()
+    out.write("result", await _load(loop, stop, startup_cpu_s))
     await out.flush()
 
 

@@ -1,12 +1,12 @@
-"""The closed loop: C streams, each sends its next request when its last one has ended."""
+"""One request of a plan from connect to its record; loops say when which one is sent."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
@@ -18,68 +18,30 @@ from runbook.load.records import Prompt, Record
 
 #: Bound of an answer's body: this much, and this much for each token asked for.
 _BODY_BYTES, _BODY_BYTES_PER_TOKEN = 1024 * 1024, 4096
-#: A stream waits this long after a failed connection, so that a dead server is not hammered.
-_RECONNECT_S = 0.2
 #: Pieces parsed before the event loop is given back to the streams that still run.
 _SLICE = 128
 
 
-class ClosedLoop:
-    """Runs a plan once; hands each record to ``emit`` when its request has ended."""
+class Sender:
+    """Sends the requests of a plan; hands each record to ``emit`` when its request has ended."""
 
     def __init__(self, plan: LoadPlan, emit: Callable[[Record], None]) -> None:
-        self.max_in_flight = 0
         self._plan = plan
         self._emit = emit
         self._key = read_key(plan.api_key_file) if plan.api_key_file else None
         self._requests = {prompt.id: self._render(prompt) for prompt in plan.prompts}
-        turns = (plan.prompts[number % len(plan.prompts)] for number in range(plan.requests))
-        self._waiting: deque[Prompt] = deque(turns)
-        self._in_flight: list[str] = []
         self._readers: set[asyncio.Task[None]] = set()
 
-    async def run(self) -> None:
-        """Send everything and wait for the last record. When cancelled, records what was cut."""
-        streams = [asyncio.create_task(self._stream()) for _ in range(self._plan.concurrency)]
-        try:
-            await asyncio.gather(*streams)
-        except BaseException:
-            for stream in streams:
-                stream.cancel()
-            await asyncio.gather(*streams, return_exceptions=True)
-            raise
-        finally:
-            while self._readers:
-                await asyncio.gather(*self._readers)
+    async def drain(self) -> None:
+        """Wait until every ended request has its record."""
+        while self._readers:
+            await asyncio.gather(*self._readers)
 
-    def _next(self) -> Prompt:
-        """The next prompt in turn that is not in flight; the next in turn when all are."""
-        busy = set(self._in_flight)
-        if len(busy) < len(self._requests):
-            for position, prompt in enumerate(self._waiting):
-                if prompt.id not in busy:
-                    del self._waiting[position]
-                    return prompt
-        return self._waiting.popleft()
-
-    async def _stream(self) -> None:
-        while self._waiting:
-            prompt = self._next()
-            self._in_flight.append(prompt.id)
-            self.max_in_flight = max(self.max_in_flight, len(self._in_flight))
-            try:
-                connected = await self._request(prompt)
-            finally:
-                self._in_flight.remove(prompt.id)
-            if not connected:
-                await asyncio.sleep(_RECONNECT_S)
-
-    async def _request(self, prompt: Prompt) -> bool:
-        """One request from connect to end; its bytes are read in a task of their own."""
+    async def send(self, prompt: Prompt, scheduled_s: float) -> bool:
+        """One request; its bytes are read in a task of their own. Whether a connection came."""
         loop = asyncio.get_running_loop()
         plan = self._plan
         limit = _BODY_BYTES + _BODY_BYTES_PER_TOKEN * plan.output_tokens
-        scheduled_s = time.monotonic()
         exchange = Exchange(self._requests[prompt.id], limit, loop.create_future())
         address = urlsplit(plan.url)
         secure = address.scheme == "https"
@@ -142,6 +104,7 @@ class ClosedLoop:
                 error=self._without_key(error) if error else None,
                 error_kind=kind,
                 text=self._without_key(answer.text),
+                calls=self._without_key(answer.calls),
                 reasoning=self._without_key(answer.reasoning),
             )
         )
@@ -152,18 +115,18 @@ class ClosedLoop:
     def _render(self, prompt: Prompt) -> bytes:
         """The request of one prompt, ready to send."""
         plan = self._plan
-        body = orjson.dumps(
-            {
-                "model": plan.model,
-                "messages": prompt.messages,
-                "stream": True,
-                "stream_options": {"include_usage": True},
-                "max_tokens": plan.output_tokens,
-                "temperature": plan.temperature,
-                "seed": plan.seed,
-                **plan.extra,
-            }
-        )
+        fields: dict[str, Any] = {
+            "model": plan.model,
+            "messages": prompt.messages,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "max_tokens": plan.output_tokens,
+            "temperature": plan.temperature,
+            "seed": plan.seed,
+            **({"tools": prompt.tools} if prompt.tools else {}),
+            **plan.extra,
+        }
+        body = orjson.dumps(fields)
         address = urlsplit(plan.url)
         lines = [
             f"POST {address.path.rstrip('/')}/v1/chat/completions HTTP/1.1",
