@@ -112,13 +112,17 @@ def parse_concurrencies(text: str) -> tuple[int, ...]:
     """``1,8,30`` as numbers. Raises ``BadInput``."""
     words = text.replace(",", " ").split()
     if not words or not all(re.fullmatch("[1-9][0-9]{0,3}", word) for word in words):
-        raise BadInput(f"--concurrency {text!a}", "whole numbers from 1 to 9999, like 1,8,30")
+        raise BadInput(
+            f"--concurrency {text!a}",
+            "whole numbers from 1 to 9999, like 1,8,30",
+            "give numbers with commas between",
+        )
     return tuple(map(int, words))
 
 
 def _refuse(asked: Asked) -> None:
     if len(set(asked.concurrencies)) < len(asked.concurrencies):
-        raise BadInput("a concurrency stands twice", "each once")
+        raise BadInput("a concurrency stands twice", "each once", "give each once")
     if not asked.name.strip() or not asked.name.isprintable():
         raise BadInput(f"the name {asked.name!a}", "printable characters", "give --name NAME")
 
@@ -213,7 +217,11 @@ class _Folder:
                 self._cells = cells.from_csv(table.read_text("utf-8"), str(table))
             self._log = RequestLog(out / "requests.jsonl")
         except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"{out} cannot be written to: {error}", "a folder for --out") from None
+            raise BadInput(
+                f"{out} cannot be written to: {error}",
+                "a folder for --out",
+                "give a folder that you may write to",
+            ) from None
         atomic.write(out / "workload.json", json.dumps(manifest, indent=1) + "\n")
 
     def append(self, cell: Cell, record: Record) -> None:

@@ -75,7 +75,9 @@ def from_csv(text: str, source: str = "cells.csv") -> list[Cell]:
         cells = [_parse_row(row, f"{source} line {reader.line_num}") for row in reader]
     except csv.Error as error:
         raise BadInput(
-            f"{source} line {reader.line_num}: no CSV ({error})", "a table, a line a cell"
+            f"{source} line {reader.line_num}: no CSV ({error})",
+            "a table, a line a cell",
+            "correct the line",
         ) from None
     return cells if "block" in columns else _lives_as_blocks(cells)
 
@@ -88,7 +90,9 @@ def from_rows(rows: Iterable[tuple[str, Mapping[str, Any]]], source: str) -> lis
         for name, value in row.items():
             if not isinstance(value, str | int | float | None) or isinstance(value, bool):
                 wanted = "a text or a number"
-                raise BadInput(f"{where}, column {name}: {type(value).__name__}", wanted)
+                raise BadInput(
+                    f"{where}, column {name}: {type(value).__name__}", wanted, "correct the line"
+                )
         columns.update(row)
         found.append(_parse_row(row, where))
     _require_columns(columns, source)

@@ -66,7 +66,11 @@ def read_log(text: str, source: str) -> list[Served]:
             if served is not None:
                 found.append(served)
     if not found:
-        raise BadInput(f"{source}: no request that ended", f"a JSON object a line with {_WANTED}")
+        raise BadInput(
+            f"{source}: no request that ended",
+            f"a JSON object a line with {_WANTED}",
+            "give a log of finished requests",
+        )
     return found
 
 
@@ -74,9 +78,13 @@ def _parse(line: str, where: str) -> Served | None:
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{where}: no JSON ({error})", "one object a line") from None
+        raise BadInput(
+            f"{where}: no JSON ({error})", "one object a line", "correct this line"
+        ) from None
     if not isinstance(entry, Mapping):
-        raise BadInput(f"{where}: {type(entry).__name__} instead of an object", _WANTED)
+        raise BadInput(
+            f"{where}: {type(entry).__name__} instead of an object", _WANTED, "correct this line"
+        )
     inside = entry.get("metadata")
     fields = {**inside, **entry} if isinstance(inside, Mapping) else entry
     begin, end, took = (_time(fields, names, where) for names in (_BEGIN, _END, _TOOK))
@@ -88,7 +96,11 @@ def _parse(line: str, where: str) -> Served | None:
     if begin is None or end is None:
         return None
     if end < begin:
-        raise BadInput(f"{where}: it ends {begin - end:g} s before it begins", "times of one clock")
+        raise BadInput(
+            f"{where}: it ends {begin - end:g} s before it begins",
+            "times of one clock",
+            "correct this line",
+        )
     return Served(begin, end, _tokens(fields))
 
 
@@ -108,7 +120,9 @@ def _time(fields: Mapping[str, Any], names: Mapping[str, float], where: str) -> 
             raise ValueError("not finite")
     except (ValueError, TypeError, OverflowError) as error:
         shown = ascii(value)[:60]
-        raise BadInput(f"{where}: {name} is {shown} ({error})", "seconds, or ISO 8601") from None
+        raise BadInput(
+            f"{where}: {name} is {shown} ({error})", "seconds, or ISO 8601", "correct this line"
+        ) from None
     return seconds
 
 
@@ -144,7 +158,11 @@ def derive_mix(
             shares[key] = shares.get(key, 0.0) + span_s / parts
     busy_s = math.fsum(shares.values())
     if busy_s <= 0:
-        raise BadInput(f"{source}: its requests took no time", "begins and ends that differ")
+        raise BadInput(
+            f"{source}: its requests took no time",
+            "begins and ends that differ",
+            "give another log",
+        )
     mix = tuple(
         params.MixShare(concurrency=concurrency, context_tokens=context, share=part / busy_s)
         for (concurrency, context), part in sorted(shares.items(), key=str)
@@ -182,6 +200,7 @@ def _context(one: Served, contexts: Sequence[int], source: str) -> int | None:
         raise BadInput(
             f"{source}: a request without its input tokens, and several contexts were measured",
             "one of " + ", ".join(_TOKENS) + " in each line",
+            "log the input tokens, or measure one context",
         )
     return _nearest(one.tokens_in, contexts)
 

@@ -30,7 +30,11 @@ def files_in(paths: Sequence[Path]) -> list[Path]:
     found: dict[Path, None] = {}
     for path in paths:
         if not path.exists():
-            raise BadInput(f"{path}: No such file or directory", "a result file, or a folder")
+            raise BadInput(
+                f"{path}: No such file or directory",
+                "a result file, or a folder",
+                "look at the path",
+            )
         for one in _in_folder(path) if path.is_dir() else [path]:
             found[one] = None
     return list(found)
@@ -74,5 +78,7 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise BadInput(
-            f"{path}: line {line}: bytes that are no UTF-8", "a result file, as text"
+            f"{path}: line {line}: bytes that are no UTF-8",
+            "a result file, as text",
+            "convert it: iconv",
         ) from None

@@ -72,6 +72,7 @@ def _named(result: Result, path: Path) -> Named:
         raise BadInput(
             f"{result.place}: {named.config!a} is no name for a configuration",
             "printable characters",
+            "name it in the file or by the file's name",
         )
     return named
 

@@ -79,7 +79,11 @@ def _refuse_bad_plan(plan: LoadPlan) -> None:
             "correct requests and concurrency",
         )
     if plan.arrivals_s and len(plan.arrivals_s) != plan.requests:
-        raise BadInput(f"{len(plan.arrivals_s)} arrivals of {plan.requests} requests", "as many")
+        raise BadInput(
+            f"{len(plan.arrivals_s)} arrivals of {plan.requests} requests",
+            "as many",
+            "correct requests",
+        )
     if plan.api_key_file:
         try:
             read_key(plan.api_key_file)

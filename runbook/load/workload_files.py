@@ -62,7 +62,9 @@ def read_sharegpt(text: str, source: str) -> WorkloadFile:
             f"{source}: no JSON ({error})", "a list of conversations", "give the whole file"
         ) from None
     if not isinstance(entries, list):
-        raise BadInput(f"{source}: {type(entries).__name__}", "a list of conversations")
+        raise BadInput(
+            f"{source}: {type(entries).__name__}", "a list of conversations", "give the whole file"
+        )
     places = ((f"{source}: item {number}", entry) for number, entry in enumerate(entries, 1))
     return _collect(places, SHAREGPT, source)
 
@@ -99,7 +101,11 @@ def _collect(entries: Iterator[tuple[str, Any]], kind: str, source: str) -> Work
     seen: set[str] = set()
     for place, entry in entries:
         if not isinstance(entry, Mapping):
-            raise BadInput(f"{place}: {type(entry).__name__} instead of an object", _NAMES[kind])
+            raise BadInput(
+                f"{place}: {type(entry).__name__} instead of an object",
+                _NAMES[kind],
+                "correct this entry",
+            )
         try:
             messages = (_conversation if kind == SHAREGPT else _messages)(entry, place)
         except _LeftOut as why:
@@ -114,14 +120,20 @@ def _collect(entries: Iterator[tuple[str, Any]], kind: str, source: str) -> Work
         asked.append(Asked(Prompt(f"{kind}-{mark}", kind, messages), tokens_in, tokens_out))
     if not asked:
         reasons = ", ".join(f"{count} {why}" for why, count in left_out.items()) or "it is empty"
-        raise BadInput(f"{source}: no prompt that can be sent ({reasons})", _NAMES[kind])
+        raise BadInput(
+            f"{source}: no prompt that can be sent ({reasons})",
+            _NAMES[kind],
+            "give a file with other prompts",
+        )
     return WorkloadFile(_NAMES[kind], tuple(asked), dict(left_out))
 
 
 def _conversation(entry: Mapping[str, Any], place: str) -> tuple[dict[str, str], ...]:
     turns = entry.get("conversations", entry.get("conversation"))
     if not isinstance(turns, list):
-        raise BadInput(f"{place}: no list of conversations", '{"conversations": [...]}')
+        raise BadInput(
+            f"{place}: no list of conversations", '{"conversations": [...]}', "correct this item"
+        )
     messages = [_turn(turn, place) for turn in turns]
     while messages and messages[-1]["role"] != "user":
         messages.pop()
@@ -134,7 +146,11 @@ def _conversation(entry: Mapping[str, Any], place: str) -> tuple[dict[str, str],
 
 def _turn(turn: Any, place: str) -> dict[str, str]:
     if not isinstance(turn, Mapping):
-        raise BadInput(f"{place}: a turn is {type(turn).__name__}", '{"from": ..., "value": ...}')
+        raise BadInput(
+            f"{place}: a turn is {type(turn).__name__}",
+            '{"from": ..., "value": ...}',
+            "correct this item",
+        )
     speaker = turn.get("from", turn.get("role"))
     role = _SPEAKERS.get(speaker) if isinstance(speaker, str) else None
     if role is None:
@@ -149,13 +165,16 @@ def _messages(entry: Mapping[str, Any], place: str) -> tuple[dict[str, str], ...
         raise BadInput(
             f"{place}: no list of messages",
             '{"messages": [{"role": ..., "content": ...}, ...]}, alone or under body or request',
+            "correct this line",
         )
     if body.get("tools") or body.get("functions"):
         raise _LeftOut("with tools")
     messages = []
     for message in listed:
         if not isinstance(message, Mapping):
-            raise BadInput(f"{place}: a message is {type(message).__name__}", "an object")
+            raise BadInput(
+                f"{place}: a message is {type(message).__name__}", "an object", "correct this line"
+            )
         if message.get("tool_calls") or message.get("role") in ("tool", "function"):
             raise _LeftOut("with tool calls")
         role = _ROLES.get(str(message.get("role")))
