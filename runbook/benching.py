@@ -13,10 +13,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from runbook import atomic, benchmark, cells, params
+from runbook import atomic, benchmark, cells, params, traffic
 from runbook.benchmark.figures import Evidence, judge_cell
 from runbook.benchmark.request_log import RequestLog, line_of
 from runbook.cells import Cell
@@ -24,13 +24,17 @@ from runbook.checks import Verdict
 from runbook.engines.ladder import Endpoint
 from runbook.errors import BadInput, NotHere, ServerFailed
 from runbook.load import LoadPlan, Prompt, Record, run_load
-from runbook.load.prompts import Workload, builtin_workload, read_workload
+from runbook.load.arrivals import poisson, recorded
+from runbook.load.prompts import Workload, read_text
 
 #: Warm-up answers need not be longer: shapes and caches are warm by then.
 _WARMUP_TOKENS = 32
 _SEED = 1
+#: Bound of an open loop; those beyond it wait, and their time runs.
+_MOST_AT_ONCE = 1000
 
 _COLUMNS = (
+    ("rate /s", "rate_s", ".3g"),
     ("C", "concurrency", "d"),
     ("tok/s", "output_tok_s", ".1f"),
     ("TTFT p50 ms", "ttft_p50_ms", ".0f"),
@@ -49,15 +53,22 @@ _COLUMNS = (
 class Asked:
     """What to measure. A cell sends ``max(requests, 2 * concurrency)`` requests.
 
-    ``prompts``: a workload file, ``None`` for the built-in ones. ``model``: ``None`` for the only
-    one there is. ``life``: number of the server life; give another one after each restart.
+    ``prompts``, ``system``, ``turns``, ``send``: as in ``params.Workload``. ``model``: ``None``
+    for the only one there is. ``life``: number of the server life; give another one after each
+    restart. ``rates_s``: open loops instead, a cell for each rate of Poisson arrivals;
+    ``arrivals``: one with those of a log.
     """
 
     url: str
     concurrencies: tuple[int, ...] = (1, 8)
     requests: int = 16
     output_tokens: int = 128
-    prompts: Path | None = None
+    prompts: str = "builtin"
+    system: str = ""
+    turns: Literal["last", "every"] = "last"
+    send: tuple[Literal["tools", "images"], ...] = ()
+    rates_s: tuple[float, ...] = ()
+    arrivals: Path | None = None
     name: str = "endpoint"
     model: str | None = None
     api_key_file: str | None = None
@@ -79,8 +90,9 @@ class Measured:
         return {**asdict(self), "cells": [asdict(cell) for cell in self.cells]}
 
     def verdict(self) -> Verdict:
-        """Negative where a concurrency has no usable cell."""
-        return benchmark.verdict(benchmark.Measurements(self.cells, {}))
+        """Negative where a load has no usable cell."""
+        closed = tuple(replace(cell, rate_s=None) for cell in self.cells)
+        return benchmark.verdict(benchmark.Measurements(closed, {}))
 
 
 def bench(asked: Asked, out: Path | None, on_cell: Callable[[str], None]) -> Measured:
@@ -91,21 +103,50 @@ def bench(asked: Asked, out: Path | None, on_cell: Callable[[str], None]) -> Mea
     """
     asked = replace(asked, url=base_url(asked.url))
     _refuse(asked)
-    workload = read_workload(asked.prompts) if asked.prompts else builtin_workload()
+    workload = benchmark.workload_of(
+        params.Workload(
+            prompts=asked.prompts, system=asked.system, turns=asked.turns, send=list(asked.send)
+        )
+    )
     model = asked.model or find_model(asked.url, asked.api_key_file)
     manifest = workload.manifest.as_json()
     folder = _Folder(out, manifest)
     prompts = _endless(workload)
     measured = []
     try:
-        for concurrency in asked.concurrencies:
-            cell = Cell(asked.name, asked.life, asked.life, concurrency)
-            measured.append(_measure(asked, model, cell, prompts, folder))
+        for cell, arrivals_s in _cells(asked):
+            measured.append(_measure(asked, model, cell, prompts, folder, arrivals_s))
             folder.enter(measured[-1])
             on_cell(as_line(measured[-1]))
     finally:
         folder.close()
     return Measured(asked.url, model, tuple(measured), manifest)
+
+
+def _cells(asked: Asked) -> Iterator[tuple[Cell, tuple[float, ...]]]:
+    """What is measured, with the arrivals where it is an open loop."""
+    cell = Cell(asked.name, asked.life, asked.life, _MOST_AT_ONCE)
+    for rate_s in asked.rates_s:
+        yield replace(cell, rate_s=rate_s), poisson(rate_s, asked.requests, _SEED)
+    if asked.arrivals:
+        served = traffic.read_log(read_text(asked.arrivals), str(asked.arrivals))
+        arrivals_s = recorded((one.begin_s for one in served), asked.requests)
+        rate_s = len(arrivals_s) / max(arrivals_s[-1], 1e-9)
+        yield replace(cell, rate_s=rate_s), arrivals_s
+    if not asked.rates_s and not asked.arrivals:
+        for concurrency in asked.concurrencies:
+            yield replace(cell, concurrency=concurrency), ()
+
+
+def parse_rates(text: str) -> tuple[float, ...]:
+    """``0.5,2`` as requests a second. Raises ``BadInput``."""
+    words = text.replace(",", " ").split()
+    if not words or not all(re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,3})?", word) for word in words):
+        raise BadInput(f"--rate {text!a}", "requests a second, like 0.5,2", "correct --rate")
+    rates = tuple(map(float, words))
+    if 0 in rates:
+        raise BadInput("--rate 0", "more than 0 requests a second", "correct --rate")
+    return rates
 
 
 def parse_concurrencies(text: str) -> tuple[int, ...]:
@@ -163,33 +204,41 @@ def find_model(url: str, api_key_file: str | None) -> str:
 
 def _endless(workload: Workload) -> Iterator[Prompt]:
     """The prompts in a seeded order, over and over: distinct as long as there are enough."""
-    prompts = sorted(workload.prompts, key=lambda prompt: prompt.id)
-    random.Random(_SEED).shuffle(prompts)
-    return itertools.cycle(prompts)
+    return itertools.cycle(benchmark.shuffled(workload.prompts, random.Random(_SEED)))
 
 
 def _measure(
-    asked: Asked, model: str, cell: Cell, prompts: Iterator[Prompt], folder: _Folder
+    asked: Asked,
+    model: str,
+    cell: Cell,
+    prompts: Iterator[Prompt],
+    folder: _Folder,
+    arrivals_s: tuple[float, ...],
 ) -> Cell:
-    """One cell: warm-up, load, judgement."""
-    count = max(asked.requests, 2 * cell.concurrency)
-
-    def plan(number: int, output_tokens: int) -> LoadPlan:
-        return LoadPlan(
-            url=asked.url,
-            model=model,
-            prompts=tuple(itertools.islice(prompts, number)),
-            requests=number,
-            concurrency=cell.concurrency,
-            output_tokens=output_tokens,
-            request_timeout_s=asked.request_timeout_s,
-            api_key_file=asked.api_key_file,
-        )
-
-    run_load(plan(cell.concurrency, min(asked.output_tokens, _WARMUP_TOKENS)))
-    load = run_load(plan(count, asked.output_tokens), lambda record: folder.append(cell, record))
+    """One cell: warm-up, load, judgement. An open loop's concurrency is the most at once."""
+    count = len(arrivals_s) or max(asked.requests, 2 * cell.concurrency)
+    warmup = LoadPlan(
+        url=asked.url,
+        model=model,
+        prompts=tuple(itertools.islice(prompts, cell.concurrency if cell.rate_s is None else 1)),
+        requests=cell.concurrency if cell.rate_s is None else 1,
+        concurrency=cell.concurrency,
+        output_tokens=min(asked.output_tokens, _WARMUP_TOKENS),
+        request_timeout_s=asked.request_timeout_s,
+        api_key_file=asked.api_key_file,
+    )
+    run_load(warmup)
+    plan = replace(
+        warmup,
+        prompts=tuple(itertools.islice(prompts, count)),
+        requests=count,
+        output_tokens=asked.output_tokens,
+        arrivals_s=arrivals_s,
+    )
+    load = run_load(plan, lambda record: folder.append(cell, record))
     evidence = Evidence(accept_length(load.records), error_share=params.Limits().error_share)
-    return judge_cell(cell, load, evidence)
+    found = judge_cell(cell, load, evidence)
+    return found if cell.rate_s is None else replace(found, concurrency=load.max_in_flight)
 
 
 def accept_length(records: Sequence[Record]) -> float | None:
@@ -246,5 +295,7 @@ def as_line(cell: Cell) -> str:
     said = []
     for title, column, form in _COLUMNS:
         value = getattr(cell, column)
+        if column == "rate_s" and value is None:
+            continue
         said.append(f"{title} {'unknown' if value is None else format(value, form)}")
     return "  ".join([*said, *([cell.note] if cell.note else [])])

@@ -20,7 +20,9 @@ class Cell:
 
     ``output_tok_s``: output tokens of usage per second of wall clock. ``tpot``: time per output
     token after the first; ``chunk_gap``: from event to event, which may bear several tokens.
-    ``void``: measured, but not to be compared (``note`` says why).
+    ``client_share``: of a core, that of the busiest load worker; ``loop_lag_ms``: how late its
+    event loop was, 99th percentile. ``rate_s``: requests a second that an open loop sent, ``None``
+    for a closed loop. ``void``: measured, but not to be compared (``note`` says why).
     """
 
     config: str
@@ -36,6 +38,10 @@ class Cell:
     tpot_p99_ms: float | None = None
     chunk_gap_p50_ms: float | None = None
     accept_length: float | None = None
+    client_share: float | None = None
+    loop_lag_ms: float | None = None
+    max_in_flight: int | None = None
+    rate_s: float | None = None
     errors: int = 0
     status: CellStatus = "ok"
     note: str = ""

@@ -214,7 +214,12 @@ def choose(words: tuple[Path, ...], baseline: str, traffic: Path | None, as_json
 @click.option("--concurrency", "-c", default="1,8", show_default=True, help="Like 1,8,30.")
 @click.option("--requests", default=16, show_default=True, type=click.IntRange(1), help="A cell.")
 @click.option("--output-tokens", default=128, show_default=True, type=click.IntRange(2, 131072))
-@click.option("--prompts", type=click.Path(path_type=Path), help="Own, ShareGPT or OpenAI form.")
+@click.option("--rate", metavar="LIST", help="Open loops: Poisson arrivals a second, like 0.5,2.")
+@click.option("--arrivals", metavar="LOG", type=click.Path(path_type=Path), help="As in a log.")
+@click.option("--prompts", metavar="FILE", default="builtin", help="Own, ShareGPT or OpenAI form.")
+@click.option("--system", metavar="FILE", default="", help="The system message all prompts share.")
+@click.option("--turns", type=click.Choice(["last", "every"]), default="last", show_default=True)
+@click.option("--send", type=click.Choice(["tools", "images"]), multiple=True, help="Of a log.")
 @click.option("--name", default="endpoint", show_default=True, help="The configuration.")
 @click.option("--model", help="Default: the only one there is.")
 @click.option("--api-key-file", type=click.Path(resolve_path=True), help="Holds the key alone.")
@@ -222,15 +227,21 @@ def choose(words: tuple[Path, ...], baseline: str, traffic: Path | None, as_json
 @click.option("--timeout", default=600.0, type=click.FloatRange(0.001), help="Seconds a request.")
 @click.option("--out", type=click.Path(path_type=Path), help="For cells.csv and requests.jsonl.")
 @_AS_JSON
-def bench(url: str, concurrency: str, out: Path | None, as_json: bool, **options: Any) -> None:
+def bench(
+    url: str, concurrency: str, rate: str | None, out: Path | None, as_json: bool, **options: Any
+) -> None:
     """Measure the OpenAI-compatible server at URL, which is up already.
 
     With --out, cells are added to those that lie there: measure one server after the other under
-    its --name, then: runbook choose OUT.
+    its --name, then: runbook choose OUT. With --rate or --arrivals requests are sent at their
+    times, whatever became of those before (an open loop), and latencies count from those times;
+    such cells are not chosen from.
     """
     from runbook import benching
 
     options["request_timeout_s"] = options.pop("timeout")
+    if rate is not None:
+        options["rates_s"] = benching.parse_rates(rate)
     asked = benching.Asked(url, benching.parse_concurrencies(concurrency), **options)
     measured = benching.bench(asked, out, lambda line: click.echo(line, err=as_json))
     if as_json:

@@ -89,6 +89,25 @@ def p_value(
     return float(special.stdtr(estimate.n - 1, t if alternative == "less" else -t))
 
 
+def trend(
+    places: Sequence[float], values: Sequence[float], groups: int
+) -> tuple[float, float | None]:
+    """Slope of ``values`` over ``places``, both less the mean of their group, with its p.
+
+    ``groups``: how many means were taken off. ``None`` where too few values are left to tell.
+    """
+    degrees = len(values) - groups - 1
+    spread = math.fsum(place * place for place in places)
+    if degrees < 2 or not spread:
+        return 0.0, None
+    slope = math.fsum(p * v for p, v in zip(places, values, strict=True)) / spread
+    left = math.fsum((v - slope * p) ** 2 for p, v in zip(places, values, strict=True))
+    if left <= 1e-18:
+        return slope, 0.0 if abs(slope) > 1e-12 else 1.0
+    t = slope / math.sqrt(left / degrees / spread)
+    return slope, float(2 * special.stdtr(degrees, -abs(t)))
+
+
 def equivalence_p(values: Sequence[float], bound: float) -> float | None:
     """p of two one-sided tests: small where the mean clearly lies within ``-bound..bound``."""
     below = p_value(values, bound, "less")

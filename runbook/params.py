@@ -184,6 +184,15 @@ class Workload(Strict):
     mix: dict[Name, Share] = Field(
         default_factory=lambda: {"edit": 1.0}, description="kind of prompt: weight"
     )
+    system: str = Field(
+        "", description="a text file beside the parameters: the system message all prompts share"
+    )
+    turns: Literal["last", "every"] = Field(
+        "last", description="every: each user turn of a conversation is a request, in order"
+    )
+    send: list[Literal["tools", "images"]] = Field(
+        default_factory=list, description="what requests of a log are sent with, else left out"
+    )
     output_tokens: Annotated[int, Field(ge=2, le=131072)] = Field(64, description="a request")
     temperature: Annotated[float, Field(ge=0, le=2)] = Field(0.0, description="of sampling")
     seed: Annotated[int, Field(ge=0)] = Field(1, description="which prompts, in which order")
@@ -211,6 +220,12 @@ class Benchmark(Strict):
     warmup_tokens: Annotated[int, Field(ge=2, le=131072)] | None = Field(
         None, description="answer length of a warm-up request; null: as measured"
     )
+    warmup_agree: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="warm up until two in turn differ by no more, 0.05 = 5 %; null: once"
+    )
+    window: Literal["whole", "steady"] = Field(
+        "whole", description="steady: throughput while all streams are at work, the end cut off"
+    )
     seed: Annotated[int, Field(ge=0)] = Field(1, description="order of configurations in a block")
     launch: Literal["unit", "process"] = Field(
         "unit", description="unit: as a runtime unit of systemd, where there is one"
@@ -220,6 +235,8 @@ class Benchmark(Strict):
     def _each_concurrency_once(self) -> Benchmark:
         if len(set(self.concurrencies)) != len(self.concurrencies):
             raise ValueError("a concurrency stands twice in concurrencies")
+        if self.window == "steady" and self.rounds < 2:
+            raise ValueError("window: steady needs 2 rounds or more: with one, all is running down")
         return self
 
     def requests_at(self, concurrency: int) -> int:
@@ -405,12 +422,15 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Params:
     for override in overrides:
         _apply_override(values, override)
     loaded = from_values(values, str(path))
-    prompts = loaded.workload.prompts
-    if prompts == "builtin" or Path(prompts).is_absolute():
+    folder, workload = path.absolute().parent, loaded.workload
+    beside = {
+        key: str(folder / name)
+        for key, name in (("prompts", workload.prompts), ("system", workload.system))
+        if name and name != "builtin"
+    }
+    if not beside:
         return loaded
-    beside = str(path.absolute().parent / prompts)
-    workload = loaded.workload.model_copy(update={"prompts": beside})
-    return loaded.model_copy(update={"workload": workload})
+    return loaded.model_copy(update={"workload": workload.model_copy(update=beside)})
 
 
 def from_values(values: Mapping[str, Any], source: str) -> Params:

@@ -23,7 +23,7 @@ def preview(parameters: Params) -> dict[str, Any]:
         }
         for configuration in parameters.configurations
     }
-    benchmark.plan_workload(parameters, benchmark.workload_of(parameters).prompts)
+    benchmark.plan_workload(parameters, benchmark.workload_of(parameters.workload).prompts)
     if parameters.host.kind == "ssh":
         raise BadInput(
             "host.kind is ssh, which this release cannot do yet",

@@ -14,7 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook.benching import Asked, accept_length, base_url, bench, find_model, parse_concurrencies
+from runbook.benching import (
+    Asked,
+    accept_length,
+    base_url,
+    bench,
+    find_model,
+    parse_concurrencies,
+    parse_rates,
+)
 from runbook.cells import from_csv
 from runbook.choosing import choose_from_files
 from runbook.errors import BadInput, NotHere
@@ -33,6 +41,36 @@ def url() -> Iterator[str]:
             yield f"http://127.0.0.1:{int(server.stdout.readline())}"
         finally:
             server.kill()
+
+
+def test_open_loops_by_rate_and_by_log_are_measured_and_not_chosen_from(url, tmp_path):
+    log = tmp_path / "log.jsonl"
+    begins = (10.0, 10.02, 10.05, 10.3)
+    log.write_text("\n".join(json.dumps({"start": at, "end": at + 1}) for at in begins))
+    out = tmp_path / "out"
+    said: list[str] = []
+    bench(Asked(url, (1,), 4, 8, name="baseline", model="m"), out, said.append)
+    poisson = bench(
+        Asked(url, (), 20, 8, name="baseline", model="m", rates_s=(40.0,)), out, said.append
+    )
+    recorded = bench(
+        Asked(url, (), 9, 8, name="baseline", model="m", arrivals=log), out, said.append
+    )
+    assert poisson.verdict().ok and recorded.verdict().ok
+    (by_rate,), (by_log,) = poisson.cells, recorded.cells
+    assert (by_rate.rate_s, by_rate.requests, by_log.requests) == (40.0, 20, 4)
+    assert by_log.rate_s == pytest.approx(4 / 0.3) and by_rate.ttft_p50_ms
+    assert "rate /s 40" in said[1] and "rate" not in said[0]
+    decision, _ = choose_from_files([out], None)
+    assert [weight.point.concurrency for weight in decision.weights] == [1]
+    assert "left out: baseline at 40/s: an open loop" in decision.notes
+
+
+@pytest.mark.parametrize("text", ["", "fast", "0", "1,-2", "1e9"])
+def test_rates_that_are_none(text):
+    with pytest.raises(BadInput, match="--rate"):
+        parse_rates(text)
+    assert parse_rates("0.5, 2") == (0.5, 2.0)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from runbook.benchmark.cost import Cost, estimate
 from runbook.benchmark.measure import measure, measure_briefly
 from runbook.benchmark.measurements import Measurements, load_measurements, verdict
-from runbook.benchmark.workload import plan_workload, workload_of
+from runbook.benchmark.workload import plan_workload, shuffled, workload_of
 
 __all__ = [
     "Cost",
@@ -15,6 +15,7 @@ __all__ = [
     "measure",
     "measure_briefly",
     "plan_workload",
+    "shuffled",
     "verdict",
     "workload_of",
 ]

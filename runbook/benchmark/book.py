@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from runbook import cells, params
-from runbook.benchmark.measurements import Measurements, compare_totals, key_of
+from runbook.benchmark.measurements import Measurements, compare_totals, find_drift, key_of
 from runbook.benchmark.request_log import RequestLog, line_of
 from runbook.benchmark.texts import answers_from_json, answers_of, compare_answers, judge_texts
 from runbook.cells import Cell
@@ -122,6 +122,7 @@ class Book:
         self._totals[key] = {
             "prompt tokens": _total(record.tokens_in for record in records),
             "output tokens": _total(record.tokens_out for record in records),
+            "cached prompt tokens": _total(record.tokens_cached for record in records),
         }
         self._answers[key] = answers_of(records)
         self._cells = list(judge_texts(self._cells, self._answers, params.BASELINE))
@@ -130,8 +131,15 @@ class Book:
 
     def measurements(self) -> Measurements:
         """All that is in the book."""
-        notes = (*self._notes, *compare_totals(self._cells, self._totals), *self._equality())
+        notes = (*self._notes, *self._compared())
         return Measurements(tuple(self._cells), self._launches, notes)
+
+    def _compared(self) -> list[str]:
+        return [
+            *compare_totals(self._cells, self._totals),
+            *find_drift(self._cells),
+            *self._equality(),
+        ]
 
     def _equality(self) -> list[str]:
         """How equal the answers are, where sampling does not make them differ by itself."""

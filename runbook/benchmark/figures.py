@@ -13,6 +13,9 @@ from runbook.load.records import Record
 
 #: A client busier than this share of one core measures itself, not the server.
 MAX_CLIENT_SHARE = 0.5
+#: One that is later, at the 99th percentile, than this share of the time between chunks, and than
+#: so many ms, blurs latencies; from the second pair on nothing it says of time can be believed.
+WARN_LAG, MAX_LAG = (0.2, 5.0), (0.5, 200.0)
 _NOTE_CHARACTERS = 1000
 #: Of a log, its end is kept in a note.
 LOG_CHARACTERS = 600
@@ -24,6 +27,7 @@ class Evidence:
 
     ``max_concurrency``: requests the server runs at once; ``error_share``: the limit of the
     parameters; ``checks``: of the configuration and of the cell; ``log_tail``: of a dead server.
+    ``steady``: throughput is of the time with all streams at work. ``remarks``: for the note.
     """
 
     accept_length: float | None = None
@@ -31,6 +35,8 @@ class Evidence:
     error_share: float = 0.0
     checks: tuple[Check, ...] = ()
     log_tail: str = ""
+    steady: bool = False
+    remarks: tuple[str, ...] = ()
 
 
 def judge_cell(cell: Cell, load: LoadResult, evidence: Evidence) -> Cell:
@@ -40,13 +46,16 @@ def judge_cell(cell: Cell, load: LoadResult, evidence: Evidence) -> Cell:
         cell,
         requests=len(load.records),
         errors=len(load.records) - len(good),
-        output_tok_s=tokens_per_second(load.records),
+        output_tok_s=tokens_per_second(load.records, cell.concurrency if evidence.steady else None),
         accept_length=evidence.accept_length,
         ttft_p50_ms=quantile((record.ttft_ms for record in good), 50),
         ttft_p99_ms=quantile((record.ttft_ms for record in good), 99),
         tpot_p50_ms=quantile((record.tpot_ms for record in good), 50),
         tpot_p99_ms=quantile((record.tpot_ms for record in good), 99),
         chunk_gap_p50_ms=quantile((record.chunk_gap_ms for record in good), 50),
+        client_share=load.client_share,
+        loop_lag_ms=load.loop_lag_ms,
+        max_in_flight=load.max_in_flight,
     )
     if load.ended_early:
         note = say(
@@ -57,23 +66,54 @@ def judge_cell(cell: Cell, load: LoadResult, evidence: Evidence) -> Cell:
         )
         return replace(measured, status="server_died", output_tok_s=None, note=note)
     reasons = list(_why_void(measured, load, evidence))
-    remarks = list(_remarks(load.records, evidence.checks))
+    remarks = [*_remarks(measured, load.records, evidence.checks), *evidence.remarks]
     return replace(measured, status="void" if reasons else "ok", note=say([*reasons, *remarks]))
 
 
-def tokens_per_second(records: Sequence[Record]) -> float | None:
+def tokens_per_second(records: Sequence[Record], streams: int | None = None) -> float | None:
     """Output tokens of usage per second from the first send to the last end.
 
-    Unknown when an answer came without usage, and when none came. Failed requests add no tokens;
-    the time they took counts.
+    With ``streams``, of the time alone in which so many requests were in flight: what runs down at
+    the end is cut off. Unknown when an answer came without usage, when none came, and when so many
+    were never in flight. Failed requests add no tokens; the time they took counts.
     """
-    tokens = [record.tokens_out for record in records if record.ok]
-    sent_s = [record.sent_s for record in records if record.sent_s is not None]
-    ended_s = [record.end_s for record in records if record.end_s is not None]
-    known = [count for count in tokens if count is not None]
-    if not tokens or len(known) < len(tokens) or max(ended_s) <= min(sent_s):
+    answered = [record for record in records if record.ok]
+    spans = [(one.sent_s, one.end_s) for one in records]
+    known = [(begin, end) for begin, end in spans if begin is not None and end is not None]
+    if not answered or any(record.tokens_out is None for record in answered) or not known:
         return None
-    return sum(known) / (max(ended_s) - min(sent_s))
+    window = min(begin for begin, _ in known), max(end for _, end in known)
+    if streams is not None:
+        window = _busy_window(known, streams)
+    if window[1] <= window[0]:
+        return None
+    return sum(_tokens_within(record, window) for record in answered) / (window[1] - window[0])
+
+
+def _busy_window(spans: Sequence[tuple[float, float]], streams: int) -> tuple[float, float]:
+    """From the first to the last moment with ``streams`` requests in flight; empty without one."""
+    steps = sorted([(begin, 1) for begin, _ in spans] + [(end, -1) for _, end in spans])
+    now, first_s, last_s = 0, None, 0.0
+    for at_s, step in steps:
+        if now >= streams:
+            last_s = at_s
+        now += step
+        if now >= streams and first_s is None:
+            first_s = at_s
+    return (0.0, 0.0) if first_s is None else (first_s, last_s)
+
+
+def _tokens_within(record: Record, window: tuple[float, float]) -> float:
+    """Tokens of an answer that came within ``window``; after the first chunk at an even pace."""
+    tokens, begin_s, end_s = record.tokens_out or 0, record.first_token_s, record.last_token_s
+    if begin_s is None or end_s is None:
+        begin_s = end_s = record.end_s or 0.0
+    first = min(record.tokens_first or 1, tokens) if end_s > begin_s else tokens
+    found = float(first) if window[0] <= begin_s <= window[1] else 0.0
+    if end_s > begin_s:
+        overlap_s = min(end_s, window[1]) - max(begin_s, window[0])
+        found += (tokens - first) * max(0.0, overlap_s) / (end_s - begin_s)
+    return found
 
 
 def quantile(values: Iterable[float | None], percent: int) -> float | None:
@@ -114,12 +154,31 @@ def _why_void(cell: Cell, load: LoadResult, evidence: Evidence) -> Iterable[str]
             f"queue-limited: the server runs {cap} at once, the cell asks for {cell.concurrency} "
             "(set the same cap for all configurations)"
         )
-    share = load.client_cpu_s / max(load.ended_s - load.started_s, 1e-9)
-    if share > MAX_CLIENT_SHARE:
-        yield f"the client used {share:.0%} of a core: it may have been the limit"
+    if load.client_share > MAX_CLIENT_SHARE:
+        yield f"the client used {load.client_share:.0%} of a core: it may have been the limit"
+    if _is_late(cell, MAX_LAG):
+        yield f"the client was late: {_lag_said(cell)}"
+    if cell.rate_s is None and load.max_in_flight < min(cell.concurrency, cell.requests):
+        yield f"only {load.max_in_flight} of {cell.concurrency} requests were in flight at once"
 
 
-def _remarks(records: Sequence[Record], checks: Iterable[Check]) -> Iterable[str]:
+def _is_late(cell: Cell, limits: tuple[float, float]) -> bool:
+    if cell.loop_lag_ms is None or cell.chunk_gap_p50_ms is None:
+        return False
+    share, lag_ms = limits
+    return cell.loop_lag_ms > max(share * cell.chunk_gap_p50_ms, lag_ms)
+
+
+def _lag_said(cell: Cell) -> str:
+    return (
+        f"its event loop by {cell.loop_lag_ms:.1f} ms at the 99th percentile, "
+        f"{cell.chunk_gap_p50_ms:.1f} ms from chunk to chunk"
+    )
+
+
+def _remarks(cell: Cell, records: Sequence[Record], checks: Iterable[Check]) -> Iterable[str]:
+    if _is_late(cell, WARN_LAG) and not _is_late(cell, MAX_LAG):
+        yield f"latencies are blurred by the client: {_lag_said(cell)}"
     failed = [record for record in records if not record.ok]
     if failed:
         kinds = ", ".join(sorted({str(record.error_kind) for record in failed}))

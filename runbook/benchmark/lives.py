@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from runbook.benchmark.book import Book, Launch
-from runbook.benchmark.figures import LOG_CHARACTERS, Evidence, failed_checks, judge_cell, say
+from runbook.benchmark.figures import (
+    LOG_CHARACTERS,
+    Evidence,
+    failed_checks,
+    judge_cell,
+    say,
+    tokens_per_second,
+)
 from runbook.benchmark.workload import CellWorkload
 from runbook.cells import Cell, CellStatus
 from runbook.engines.base import Counters, Engine, ServerInfo
@@ -45,16 +54,19 @@ class Bench:
     def conditions(self, spec: LaunchSpec, concurrency: int) -> dict[str, Any]:
         """All that must be the same for a finished cell to stand; the names are for people."""
         cell, workload = self.workload[concurrency], self.params.workload
+        benchmark = self.params.benchmark
         return {
             "launch line or environment": spec.fingerprint(),
             "way of launching": self.launcher.kind,
             "prompts": cell.fingerprint(),
             "number of requests": len(cell.measured),
-            "warm-up": [len(cell.warmup), self.params.benchmark.warmup_tokens],
+            "warm-up": [len(cell.warmup), benchmark.warmup_tokens, benchmark.warmup_agree],
             "output_tokens": workload.output_tokens,
             "temperature": workload.temperature,
             "seed": workload.seed,
             "ignore_eos": workload.ignore_eos,
+            "window": benchmark.window,
+            "model files": files_mark(spec),
         }
 
     def enter(self, spec: LaunchSpec, cell: Cell, records: tuple[Record, ...] = ()) -> None:
@@ -77,6 +89,7 @@ class Life:
     cells: tuple[Cell, ...]
 
 
+_MOST_WARMUPS = 10
 #: Lines of a log that hold a server's start.
 _START_LINES = 4000
 
@@ -121,6 +134,19 @@ def _measure_life(bench: Bench, life: Life) -> Unmeasured | None:
     return why
 
 
+def files_mark(spec: LaunchSpec) -> str:
+    """A mark of the files that a launch names and this machine has: names, sizes, times.
+
+    Model, draft and the server's own script are among them. The contents are not read: a model of
+    500 GB is hashed by the checks of the stack, where the parameters say so.
+    """
+    named = [Path(word) for word in spec.argv[1:] if word.startswith("/")]
+    found = [path for top in named if top.exists() for path in (top, *sorted(top.rglob("*")))]
+    states = [(str(path), path.stat()) for path in found if path.is_file()]
+    listed = [f"{name} {state.st_size} {state.st_mtime_ns}" for name, state in states]
+    return hashlib.sha256("\n".join(listed).encode()).hexdigest()[:16]
+
+
 def _refuse_busy_port(port: int) -> None:
     """A server that answers there already would be measured in place of the one to be started."""
     holder = port_holder(port)
@@ -159,7 +185,7 @@ def _measure_cells(
     assert launch.info is not None
     while cells:
         cell = cells.pop(0)
-        load, counted = _run_cell(bench, server, launch.info, cell)
+        load, counted, remarks = _run_cell(bench, server, launch.info, cell)
         checks = bench.engine.check_cell(counted, life.configuration) if counted else []
         evidence = Evidence(
             accept_length=bench.engine.acceptance_length(counted) if counted else None,
@@ -167,6 +193,8 @@ def _measure_cells(
             error_share=bench.params.choose.limits.error_share,
             checks=(*launch.checks, *checks),
             log_tail=server.log_tail() if load.ended_early else "",
+            steady=bench.params.benchmark.window == "steady",
+            remarks=remarks,
         )
         bench.enter(life.spec, judge_cell(cell, load, evidence), load.records)
         if load.ended_early:
@@ -177,24 +205,40 @@ def _measure_cells(
 
 def _run_cell(
     bench: Bench, server: RunningServer, info: ServerInfo, cell: Cell
-) -> tuple[LoadResult, Counters | None]:
+) -> tuple[LoadResult, Counters | None, tuple[str, ...]]:
     """Warm-up at the cell's own concurrency and shape, then the cell between two readings."""
-    asked = bench.workload[cell.concurrency]
-    short = bench.params.benchmark.warmup_tokens
-    warmup = _send(bench, server, info, cell.concurrency, asked.warmup, None, short)
+    warmup, remarks = _warm_up(bench, server, info, cell)
     if warmup.ended_early:
-        return replace(warmup, records=()), None
+        return replace(warmup, records=()), None, remarks
     before = _read_counters(bench, server)
     load = _send(
         bench,
         server,
         info,
         cell.concurrency,
-        asked.measured,
+        bench.workload[cell.concurrency].measured,
         lambda record: bench.book.append_request(cell, record),
     )
     after = _read_counters(bench, server)
-    return load, after - before if before is not None and after is not None else None
+    counted = after - before if before is not None and after is not None else None
+    return load, counted, remarks
+
+
+def _warm_up(
+    bench: Bench, server: RunningServer, info: ServerInfo, cell: Cell
+) -> tuple[LoadResult, tuple[str, ...]]:
+    """Once, or until two in turn agree as the parameters want; a remark where none did."""
+    prompts, settings = bench.workload[cell.concurrency].warmup, bench.params.benchmark
+    before: float | None = None
+    for _ in range(1 if settings.warmup_agree is None else _MOST_WARMUPS):
+        load = _send(bench, server, info, cell.concurrency, prompts, None, settings.warmup_tokens)
+        found = tokens_per_second(load.records)
+        if load.ended_early or settings.warmup_agree is None:
+            return load, ()
+        if before and found and abs(found / before - 1) <= settings.warmup_agree:
+            return load, ()
+        before = found
+    return load, (f"no two of {_MOST_WARMUPS} warm-ups agreed within {settings.warmup_agree:.0%}",)
 
 
 def _send(

@@ -31,7 +31,7 @@ def measure(run: Run, launcher: Launcher, engine: Engine, on_cell: OnCell) -> Me
     """
     params = run.params
     blocks = plan_blocks(params)
-    asked = workload_of(params)
+    asked = workload_of(params.workload)
     workload = plan_workload(params, asked.prompts)
     total = sum(len(block.configs) * len(block.concurrencies) for block in blocks)
     done = 0

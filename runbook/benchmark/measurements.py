@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runbook import cells
+from runbook import cells, intervals
 from runbook.cells import Cell
 from runbook.checks import Verdict
 from runbook.errors import BadInput, NotHere
 
 _LINE_CHARACTERS = 160
+#: A slope that chance gives this rarely is called drift.
+DRIFT_P = 0.01
 
 #: Cell key -> what -> tokens of the whole cell; ``None`` is unknown.
 Totals = Mapping[str, Mapping[str, int | None]]
@@ -48,7 +51,8 @@ def load_measurements(path: Path) -> Measurements:
         ) from None
     found = tuple(cells.from_csv(table, str(path / "cells.csv")))
     state = _read(path / "measured.json")
-    compared = [*compare_totals(found, state.get("totals", {})), *state.get("equality", [])]
+    totals = state.get("totals", {})
+    compared = [*compare_totals(found, totals), *find_drift(found), *state.get("equality", [])]
     notes = [*state.get("notes", []), *compared]
     return Measurements(found, _read(path / "launches.json"), tuple(notes))
 
@@ -71,7 +75,7 @@ def compare_totals(found: Iterable[Cell], totals: Totals) -> list[str]:
     remarks = []
     for concurrency in sorted({cell.concurrency for cell in usable}):
         here = [cell for cell in usable if cell.concurrency == concurrency]
-        for what in ("prompt tokens", "output tokens"):
+        for what in ("prompt tokens", "output tokens", "cached prompt tokens"):
             counts: dict[str, set[int]] = {}
             for cell in here:
                 count = totals.get(key_of(cell), {}).get(what)
@@ -81,6 +85,33 @@ def compare_totals(found: Iterable[Cell], totals: Totals) -> list[str]:
                 shown = ", ".join(f"{name} {_range(tokens)}" for name, tokens in known.items())
                 remarks.append(f"C={concurrency}: {what} of a cell differ: {shown}")
     return remarks
+
+
+def find_drift(found: Sequence[Cell]) -> list[str]:
+    """A sentence where throughput rose or fell with the order of the lives, by more than chance.
+
+    Cells are held against the mean of their own configuration and concurrency.
+    """
+    groups: dict[tuple[str, int], list[Cell]] = {}
+    for cell in found:
+        if cell.output_tok_s and cell.usable:
+            groups.setdefault((cell.config, cell.concurrency), []).append(cell)
+    places: list[float] = []
+    offs: list[float] = []
+    for own in groups.values():
+        logs = [math.log(cell.output_tok_s or 1.0) for cell in own]
+        lives = [float(cell.life) for cell in own]
+        places += [life - math.fsum(lives) / len(lives) for life in lives]
+        offs += [one - math.fsum(logs) / len(logs) for one in logs]
+    slope, p = intervals.trend(places, offs, len(groups))
+    if p is None or p >= DRIFT_P:
+        return []
+    numbers = [cell.life for cell in found if cell.usable]
+    change = math.expm1(slope * (max(numbers) - min(numbers)))
+    return [
+        f"drift: throughput changed by {change:+.1%} over the lives of the run (p = {p:.2g}); "
+        "random order within the blocks keeps it out of the comparison, not out of its scatter"
+    ]
 
 
 def _range(counts: set[int]) -> str:

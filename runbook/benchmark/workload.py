@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
 
 from runbook.errors import BadInput
-from runbook.load.prompts import Workload, builtin_workload, read_workload
+from runbook.load import prompts as prompt_files
 from runbook.load.records import Prompt
-from runbook.params import Params
+from runbook.params import Params, Workload
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,11 @@ class CellWorkload:
 
     def fingerprint(self) -> str:
         """SHA-256 (hex, 16 characters) over all messages in order."""
-        messages = [[p.messages for p in part] for part in (self.warmup, self.measured)]
-        return hashlib.sha256(orjson.dumps(messages)).hexdigest()[:16]
+        asked = [
+            [[p.messages, p.tools] if p.tools else p.messages for p in part]
+            for part in (self.warmup, self.measured)
+        ]
+        return hashlib.sha256(orjson.dumps(asked)).hexdigest()[:16]
 
 
 def plan_workload(params: Params, prompts: Sequence[Prompt]) -> dict[int, CellWorkload]:
@@ -56,7 +60,7 @@ class _Source:
         self._shares = {kind: weight for kind, weight in workload.mix.items() if weight}
         self._kinds: dict[str, Iterator[Prompt]] = {}
         for kind in self._shares:
-            of_kind = sorted((p for p in prompts if p.kind == kind), key=lambda prompt: prompt.id)
+            of_kind = [prompt for prompt in prompts if prompt.kind == kind]
             if not of_kind:
                 known = ", ".join(sorted({prompt.kind for prompt in prompts})) or "none"
                 raise BadInput(
@@ -64,8 +68,7 @@ class _Source:
                     f"kinds out of: {known}",
                     "correct workload.mix",
                 )
-            self._random.shuffle(of_kind)
-            self._kinds[kind] = itertools.cycle(of_kind)
+            self._kinds[kind] = itertools.cycle(shuffled(of_kind, self._random))
 
     def take(self, count: int) -> tuple[Prompt, ...]:
         """The next ``count`` prompts, kinds by largest remainder, in a seeded order."""
@@ -76,11 +79,39 @@ class _Source:
         for kind in by_remainder[: count - sum(counts.values())]:
             counts[kind] += 1
         taken = [next(self._kinds[kind]) for kind, number in counts.items() for _ in range(number)]
-        self._random.shuffle(taken)
-        return tuple(taken)
+        return _in_turn(taken, self._random)
 
 
-def workload_of(params: Params) -> Workload:
-    """What ``workload.prompts`` names. Raises ``BadInput`` for a file that is none."""
-    source = params.workload.prompts
-    return builtin_workload() if source == "builtin" else read_workload(Path(source))
+def shuffled(prompts: Iterable[Prompt], chance: random.Random) -> list[Prompt]:
+    """Prompts in a seeded order, the turns of a conversation together and in theirs."""
+    groups: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        groups.setdefault(prompt.key, []).append(prompt)
+    keys = sorted(groups)
+    chance.shuffle(keys)
+    return [prompt for key in keys for prompt in groups[key]]
+
+
+def _in_turn(prompts: Sequence[Prompt], chance: random.Random) -> tuple[Prompt, ...]:
+    """A seeded order in which the turns of a conversation keep theirs."""
+    order = list(range(len(prompts)))
+    chance.shuffle(order)
+    waiting: dict[str, deque[Prompt]] = {}
+    for prompt in prompts:
+        waiting.setdefault(prompt.key, deque()).append(prompt)
+    return tuple(waiting[prompts[at].key].popleft() for at in order)
+
+
+def workload_of(asked: Workload) -> prompt_files.Workload:
+    """What the parameters ask for. Raises ``BadInput`` for a file that is none."""
+    own = asked.prompts == "builtin"
+    found = (
+        prompt_files.builtin_workload()
+        if own
+        else prompt_files.read_workload(Path(asked.prompts), asked.send)
+    )
+    if asked.turns == "every":
+        found = prompt_files.by_turn(found)
+    if asked.system:
+        found = prompt_files.with_system(found, prompt_files.read_text(Path(asked.system)).strip())
+    return found

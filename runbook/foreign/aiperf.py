@@ -89,7 +89,9 @@ def _milliseconds(fields: Fields, metric: str, statistic: str) -> float | None:
     unit = block.text("unit") or "ms"
     if unit not in _TO_MS:
         raise BadInput(
-            f"{fields.place}: {metric}.unit is {unit!r}", "one of " + ", ".join(_TO_MS), ""
+            f"{fields.place}: {metric}.unit is {unit!r}",
+            "one of " + ", ".join(_TO_MS),
+            "give the file as AIPerf wrote it",
         )
     return value * _TO_MS[unit]
 

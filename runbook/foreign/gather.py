@@ -50,8 +50,17 @@ def gather(paths: Sequence[Path]) -> Found:
     contexts = {one.context_tokens for one, _ in results}
     if len(contexts) == 2 and None in contexts:  # no other length is in play than the one stated
         results = [(replace(one, context_tokens=None), named) for one, named in results]
-    cells = [*tables, *(_cell(one, named) for one, named in results if one.concurrency)]
-    notes = (*_left_out(results, unknown), *_definitions(results), *unequal(results))
+    open_loops = [cell for cell in tables if cell.rate_s is not None]
+    cells = [
+        *(cell for cell in tables if cell.rate_s is None),
+        *(_cell(one, named) for one, named in results if one.concurrency),
+    ]
+    notes = (
+        *(f"left out: {one.config} at {one.rate_s:g}/s: an open loop" for one in open_loops),
+        *_left_out(results, unknown),
+        *_definitions(results),
+        *unequal(results),
+    )
     if not cells:
         raise BadInput(
             "; ".join(notes) or "no result in the files named",

@@ -99,7 +99,7 @@ class _Worker:
     """A worker process; leaving the context ends it."""
 
     def __init__(self, plan: LoadPlan) -> None:
-        self._said = tempfile.TemporaryFile()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed by __exit__)
         # -P: a folder "runbook" or a file "json.py" in the working directory must not be imported.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "runbook.load.worker"],

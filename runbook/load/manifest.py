@@ -78,8 +78,9 @@ def describe(
     kinds: dict[str, int] = {}
     for prompt in prompts:
         kinds[prompt.kind] = kinds.get(prompt.kind, 0) + 1
-    characters = [sum(len(message["content"]) for message in p.messages) for p in prompts]
-    dumped = json.dumps([prompt.messages for prompt in prompts], ensure_ascii=True)
+    characters = [sum(map(_characters, prompt.messages)) for prompt in prompts]
+    asked = [[p.messages, p.tools] if p.tools else p.messages for p in prompts]
+    dumped = json.dumps(asked, ensure_ascii=True)
     turns = spread([len(prompt.messages) for prompt in prompts])
     length = spread(characters)
     assert turns is not None and length is not None
@@ -96,6 +97,14 @@ def describe(
         template=TEMPLATE,
         fingerprint=hashlib.sha256(dumped.encode()).hexdigest(),
     )
+
+
+def _characters(message: Mapping[str, Any]) -> int:
+    """Of the text of a message; an image has none."""
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return len(content)
+    return sum(len(str(part.get("text") or "")) for part in content)
 
 
 def spread(values: Sequence[int]) -> Spread | None:

@@ -1,11 +1,12 @@
 """The prompts: those that come with the package, and those of a file.
 
 A file of our own form holds one JSON object a line: ``{"id": "edit-01", "kind": "edit",
-"messages": [{"role": "user", "content": "..."}]}``. ShareGPT's JSON (kind ``sharegpt``) and the
-OpenAI-form JSONL of a production log (kind ``openai``) are taken as they are. The built-in
-ones are three files, one a kind: ``edit`` (a piece of code to be repeated with one change, so that
-answers are long copies), ``generate`` (write, explain, plan) and ``agent`` (tool calls, logs, JSON,
-work in steps).
+"messages": [{"role": "user", "content": "..."}]}``; ``"tools": [...]`` beside them where tools are
+offered, messages as OpenAI's chat API has them (tool calls and their answers, images in parts).
+ShareGPT's JSON (kind ``sharegpt``) and the OpenAI-form JSONL of a production log (kind ``openai``)
+are taken as they are. The built-in ones are three files, one a kind: ``edit`` (a piece of code to
+be repeated with one change, so that answers are long copies), ``generate`` (write, explain, plan)
+and ``agent`` (tool calls, logs, JSON, work in steps).
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import json
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from runbook.load.records import Prompt
 KINDS = ("edit", "generate", "agent")
 ROLES = ("assistant", "system", "tool", "user")
 MAX_BYTES = 1024 * 1024 * 1024
+_MESSAGE_KEYS = {"role", "content", "tool_calls", "tool_call_id"}
 
 _WANTED = (
     '{"id": text, "kind": text, "messages": [{"role": text, "content": text}, ...]} in one line'
@@ -57,17 +60,60 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
     return read_workload(path).prompts
 
 
-def read_workload(path: Path) -> Workload:
+def read_workload(path: Path, send: Collection[str] = ()) -> Workload:
     """The prompts of a file, its form found by its content, with their manifest.
 
-    Raises ``BadInput`` that names file and line.
+    ``send``: of ``tools`` and ``images``, what requests of a log are sent with; others with such
+    are left out. Raises ``BadInput`` that names file and line.
     """
-    text, source = _read_text(path), str(path)
+    text, source = read_text(path), str(path)
     if text.lstrip().startswith("["):
         return _foreign(workload_files.read_sharegpt(text, source), source)
     if _is_log(text):
-        return _foreign(workload_files.read_openai(text, source), source)
+        return _foreign(workload_files.read_openai(text, source, send), source)
     return _own(parse_prompts(text, source), source)
+
+
+def with_system(workload: Workload, system: str) -> Workload:
+    """Each prompt behind the same system message: a prefix that all share.
+
+    It stands before a system message that a prompt has already.
+    """
+    return _renewed(workload, (_behind(prompt, system) for prompt in workload.prompts))
+
+
+def _behind(prompt: Prompt, system: str) -> Prompt:
+    first, *rest = prompt.messages
+    if first["role"] == "system" and isinstance(first["content"], str):
+        system, messages = f"{system}\n\n{first['content']}", rest
+    else:
+        messages = [first, *rest]
+    return replace(prompt, messages=({"role": "system", "content": system}, *messages))
+
+
+def by_turn(workload: Workload) -> Workload:
+    """Conversations turn by turn: each user message a request with all that was said before it.
+
+    The answers in between are those of the file, so that every configuration is asked the same.
+    """
+    return _renewed(workload, (turn for prompt in workload.prompts for turn in _turns(prompt)))
+
+
+def _turns(prompt: Prompt) -> Iterator[Prompt]:
+    ends = [at for at, one in enumerate(prompt.messages, 1) if one["role"] == "user"]
+    if len(ends) < 2:
+        yield prompt
+        return
+    for number, end in enumerate(ends, 1):
+        turn = f"{prompt.id}#{number}"
+        yield replace(prompt, id=turn, messages=prompt.messages[:end], conversation=prompt.id)
+
+
+def _renewed(workload: Workload, prompts: Iterable[Prompt]) -> Workload:
+    """The same workload with other prompts: what the file told of tokens holds no longer."""
+    listed, told = tuple(prompts), workload.manifest
+    manifest = describe(told.source, told.form, listed, left_out=told.left_out)
+    return Workload(listed, manifest)
 
 
 def _own(prompts: tuple[Prompt, ...], source: str) -> Workload:
@@ -91,7 +137,8 @@ def _is_log(text: str) -> bool:
     return workload_files.is_openai(entry) and not own
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """A file of the workload as text. Raises ``BadInput``."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -140,15 +187,15 @@ def _parse_line(line: str, where: str) -> Prompt:
     fault = _fault(value)
     if fault:
         raise BadInput(f"{where}: {fault}", _WANTED, "correct this line")
-    messages = tuple({"role": m["role"], "content": m["content"]} for m in value["messages"])
-    return Prompt(value["id"], value["kind"], messages)
+    tools = tuple(value.get("tools", ()))
+    return Prompt(value["id"], value["kind"], tuple(value["messages"]), tools)
 
 
 def _fault(value: Any) -> str | None:
     """What is wrong with one prompt, ``None`` when nothing is."""
     if not isinstance(value, dict):
         return f"{type(value).__name__} instead of an object"
-    unknown = sorted(set(value) - {"id", "kind", "messages"})
+    unknown = sorted(set(value) - {"id", "kind", "messages", "tools"})
     if unknown:
         return f"an unknown key {unknown[0]!r}"
     for key in ("id", "kind"):
@@ -157,19 +204,29 @@ def _fault(value: Any) -> str | None:
     messages = value.get("messages")
     if not isinstance(messages, list) or not messages:
         return "messages is missing, empty or no list"
+    if not _are_objects(value.get("tools", [])):
+        return "tools is no list of objects"
     return next(filter(None, map(_fault_of_message, messages)), None)
 
 
+def _are_objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) for one in value)
+
+
 def _fault_of_message(message: Any) -> str | None:
-    if not isinstance(message, dict) or set(message) != {"role", "content"}:
-        return "a message that has other keys than role and content"
+    keys = set(message) if isinstance(message, dict) else set()
+    if "role" not in keys or keys - _MESSAGE_KEYS or not keys & {"content", "tool_calls"}:
+        return f"a message that has other keys than {', '.join(sorted(_MESSAGE_KEYS))}"
     if message["role"] not in ROLES:
         return f"the role {message['role']!r}, which is none of {', '.join(ROLES)}"
-    content = message["content"]
-    if not isinstance(content, str) or not content:
+    if not _are_objects(message.get("tool_calls", [])):
+        return "tool_calls is no list of objects"
+    content = message.get("content")
+    parts = _are_objects(content) and all("type" in part for part in content or ())
+    if not ((content and (isinstance(content, str) or parts)) or message.get("tool_calls")):
         return "a message whose content is empty or no text"
     try:
-        content.encode()
+        json.dumps(message, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return "a message with half a surrogate pair, which is no text"
     return None

@@ -22,7 +22,7 @@ import uvloop
 
 from runbook.load.loops import Loop
 from runbook.load.plan import LoadPlan
-from runbook.load.records import Prompt, Record
+from runbook.load.records import Prompt
 from runbook.load.sender import Sender
 
 _TICK_S = 0.02

@@ -1,7 +1,7 @@
 """Workload files of others: ShareGPT's JSON and the OpenAI-form JSONL of a production log. Pure.
 
-What cannot be sent as it was (images, tools, tool calls) is left out and counted, never bent into
-something else. The form is found by the content.
+What is not to be sent as it was (images, tools, tool calls) is left out and counted, never bent
+into something else. The form is found by the content.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,9 @@ class WorkloadFile:
     left_out: Mapping[str, int]
 
 
+Messages = tuple[dict[str, Any], ...]
+
+
 class _LeftOut(Exception):
     """This entry cannot be sent as it was."""
 
@@ -66,16 +69,20 @@ def read_sharegpt(text: str, source: str) -> WorkloadFile:
             f"{source}: {type(entries).__name__}", "a list of conversations", "give the whole file"
         )
     places = ((f"{source}: item {number}", entry) for number, entry in enumerate(entries, 1))
-    return _collect(places, SHAREGPT, source)
+    return _collect(places, SHAREGPT, source, _conversation)
 
 
-def read_openai(text: str, source: str) -> WorkloadFile:
-    """The requests of a JSONL log. Raises ``BadInput`` with file and line.
+def read_openai(text: str, source: str, send: Collection[str] = ()) -> WorkloadFile:
+    """The requests of a JSONL log; ``send``: ``tools``, ``images``. Raises ``BadInput``.
 
     A line is the body of a request, or holds it under ``body`` (as batches do) or ``request``;
     ``response`` or ``usage`` beside it may tell tokens.
     """
-    return _collect(_lines(text, source), OPENAI, source)
+
+    def messages(entry: Mapping[str, Any], place: str) -> Messages:
+        return _messages(entry, place, send)
+
+    return _collect(_lines(text, source), OPENAI, source, messages)
 
 
 def _lines(text: str, source: str) -> Iterator[tuple[str, Any]]:
@@ -95,7 +102,12 @@ def is_openai(entry: Any) -> bool:
     return isinstance(entry, Mapping) and isinstance(_body(entry).get("messages"), list)
 
 
-def _collect(entries: Iterator[tuple[str, Any]], kind: str, source: str) -> WorkloadFile:
+def _collect(
+    entries: Iterator[tuple[str, Any]],
+    kind: str,
+    source: str,
+    read: Callable[[Mapping[str, Any], str], Messages],
+) -> WorkloadFile:
     asked: list[Asked] = []
     left_out: Counter[str] = Counter()
     seen: set[str] = set()
@@ -107,17 +119,20 @@ def _collect(entries: Iterator[tuple[str, Any]], kind: str, source: str) -> Work
                 "correct this entry",
             )
         try:
-            messages = (_conversation if kind == SHAREGPT else _messages)(entry, place)
+            messages = read(entry, place)
         except _LeftOut as why:
             left_out[str(why)] += 1
             continue
-        mark = hashlib.sha256(json.dumps(messages).encode()).hexdigest()[:12]
+        tools = tuple(_body(entry).get("tools") or ()) if kind == OPENAI else ()
+        asked_for = [messages, tools] if tools else messages
+        mark = hashlib.sha256(json.dumps(asked_for).encode()).hexdigest()[:12]
         if mark in seen:
             left_out["the same prompt again"] += 1
             continue
         seen.add(mark)
         tokens_in, tokens_out = _tokens(entry)
-        asked.append(Asked(Prompt(f"{kind}-{mark}", kind, messages), tokens_in, tokens_out))
+        prompt = Prompt(f"{kind}-{mark}", kind, messages, tools)
+        asked.append(Asked(prompt, tokens_in, tokens_out))
     if not asked:
         reasons = ", ".join(f"{count} {why}" for why, count in left_out.items()) or "it is empty"
         raise BadInput(
@@ -128,7 +143,7 @@ def _collect(entries: Iterator[tuple[str, Any]], kind: str, source: str) -> Work
     return WorkloadFile(_NAMES[kind], tuple(asked), dict(left_out))
 
 
-def _conversation(entry: Mapping[str, Any], place: str) -> tuple[dict[str, str], ...]:
+def _conversation(entry: Mapping[str, Any], place: str) -> Messages:
     turns = entry.get("conversations", entry.get("conversation"))
     if not isinstance(turns, list):
         raise BadInput(
@@ -158,7 +173,7 @@ def _turn(turn: Any, place: str) -> dict[str, str]:
     return {"role": role, "content": _text(turn.get("value", turn.get("content")))}
 
 
-def _messages(entry: Mapping[str, Any], place: str) -> tuple[dict[str, str], ...]:
+def _messages(entry: Mapping[str, Any], place: str, send: Collection[str]) -> Messages:
     body = _body(entry)
     listed = body.get("messages")
     if not isinstance(listed, list) or not listed:
@@ -167,7 +182,7 @@ def _messages(entry: Mapping[str, Any], place: str) -> tuple[dict[str, str], ...
             '{"messages": [{"role": ..., "content": ...}, ...]}, alone or under body or request',
             "correct this line",
         )
-    if body.get("tools") or body.get("functions"):
+    if body.get("functions") or (body.get("tools") and "tools" not in send):
         raise _LeftOut("with tools")
     messages = []
     for message in listed:
@@ -175,22 +190,40 @@ def _messages(entry: Mapping[str, Any], place: str) -> tuple[dict[str, str], ...
             raise BadInput(
                 f"{place}: a message is {type(message).__name__}", "an object", "correct this line"
             )
-        if message.get("tool_calls") or message.get("role") in ("tool", "function"):
-            raise _LeftOut("with tool calls")
-        role = _ROLES.get(str(message.get("role")))
-        if role is None:
-            raise _LeftOut("with a role that chat does not know")
-        messages.append({"role": role, "content": _text(message.get("content"))})
+        messages.append(_message(message, send))
     return tuple(messages)
 
 
-def _text(content: Any) -> str:
-    """The text of a message, also of one in parts."""
+def _message(message: Mapping[str, Any], send: Collection[str]) -> dict[str, Any]:
+    """One message as it is sent again."""
+    calls, role = message.get("tool_calls"), str(message.get("role"))
+    if (calls or role == "tool") and "tools" not in send:
+        raise _LeftOut("with tool calls")
+    if role not in _ROLES and role != "tool":
+        raise _LeftOut("with a role that chat does not know")
+    said: dict[str, Any] = {"role": _ROLES.get(role, role)}
+    if calls:
+        said["tool_calls"] = calls
+    if role == "tool":
+        said["tool_call_id"] = message.get("tool_call_id")
+    content = message.get("content")
+    said["content"] = "" if calls and not content else _content(content, send)
+    return said
+
+
+def _content(content: Any, send: Collection[str]) -> Any:
+    """Text, also of a message in parts; the parts themselves where images are among them."""
     if isinstance(content, list):
-        parts = [part for part in content if isinstance(part, Mapping)]
-        if len(parts) < len(content) or any(part.get("type") != "text" for part in parts):
+        kinds = {part.get("type") if isinstance(part, Mapping) else None for part in content}
+        if "image_url" in kinds and kinds <= {"text", "image_url"} and "images" in send:
+            return content
+        if kinds - {"text"}:
             raise _LeftOut("with images or other parts that are no text")
-        content = "".join(str(part.get("text") or "") for part in parts)
+        content = "".join(str(part.get("text") or "") for part in content)
+    return _text(content)
+
+
+def _text(content: Any) -> str:
     if not isinstance(content, str) or not content.strip():
         raise _LeftOut("with an empty turn")
     try:

@@ -10,7 +10,12 @@ from stand_in import params_of
 
 from runbook.benchmark import Measurements, estimate, verdict
 from runbook.benchmark.figures import Evidence, judge_cell, quantile, say, tokens_per_second
-from runbook.benchmark.measurements import compare_totals, key_of, load_measurements
+from runbook.benchmark.measurements import (
+    compare_totals,
+    find_drift,
+    key_of,
+    load_measurements,
+)
 from runbook.benchmark.request_log import RequestLog
 from runbook.cells import Cell
 from runbook.checks import Check
@@ -61,7 +66,17 @@ def test_tokens_per_second_is_of_usage_and_of_wall_clock() -> None:
             "1 of 2 failed, at most 40.0% may",
         ),
         (load(record()), Evidence(max_concurrency=1), "queue-limited"),
-        (load(record(), client_cpu_s=6.0), Evidence(), "the client used 60% of a core"),
+        (load(record(), client_share=0.6), Evidence(), "the client used 60% of a core"),
+        (
+            load(record(chunks=11), loop_lag_ms=201.0),
+            Evidence(),
+            "its event loop by 201.0 ms at the 99th percentile, 100.0 ms from chunk to chunk",
+        ),
+        (
+            load(record(), record(), max_in_flight=1),
+            Evidence(),
+            "only 1 of 2 requests were in flight at once",
+        ),
         (
             load(record()),
             Evidence(checks=(Check("draft used", "fail", "1.00", "more"),)),
@@ -72,6 +87,69 @@ def test_tokens_per_second_is_of_usage_and_of_wall_clock() -> None:
 def test_what_voids_a_cell(result: LoadResult, evidence: Evidence, said: str) -> None:
     cell = judge_cell(CELL, result, evidence)
     assert cell.status == "void" and not cell.usable and said in cell.note
+
+
+def test_a_client_that_is_a_little_late_blurs() -> None:
+    cell = judge_cell(
+        CELL, load(record(chunks=11), loop_lag_ms=30.0), Evidence(remarks=("and so",))
+    )
+    assert cell.usable and cell.note.startswith("latencies are blurred by the client")
+    assert cell.note.endswith("; and so")
+    assert (cell.loop_lag_ms, cell.max_in_flight, cell.client_share) == (30.0, 2, 0.0)
+
+
+def test_what_runs_down_is_cut_off() -> None:
+    """Two streams, one of them through after 2 s: the last 2 s are of the other alone."""
+    short, long = record(), record(last_token_s=4.0, end_s=4.0, tokens_out=36)
+    assert tokens_per_second([short, long]) == pytest.approx(47 / 4.0)
+    # Until 2 s: all 11, and of 36 tokens the first and 35 * 1.5 s / 3.5 s.
+    assert tokens_per_second([short, long], 2) == pytest.approx((11 + 1 + 15) / 2.0)
+    assert tokens_per_second([short, long], 3) is None
+    burst = record(tokens_out=9, last_token_s=0.5)
+    assert tokens_per_second([burst, burst], 2) == pytest.approx(18 / 2.0)
+    first = record(tokens_out=11, tokens_first=6)
+    assert tokens_per_second([first], 1) == pytest.approx(11 / 2.0)
+
+
+def test_peak_is_no_less_than_mean_with_four_tokens_a_chunk() -> None:
+    """Chunks are never counted as tokens: a window of the answer has its share of usage."""
+    four = record(tokens_out=41, chunks=11, tokens_first=1)
+    (mean, window) = (tokens_per_second([four]), tokens_per_second([four], 1))
+    assert mean is not None and window is not None and window >= mean == pytest.approx(41 / 2)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 5), st.floats(0.1, 5)), min_size=1, max_size=12),
+    st.integers(1, 5),
+)
+def test_a_window_never_holds_more_than_all(spans, streams: int) -> None:
+    records = [record(sent_s=a, first_token_s=a, last_token_s=a + d, end_s=a + d) for a, d in spans]
+    found = tokens_per_second(records, streams)
+    most = len(records) * 11
+    begin, end = min(a for a, _ in spans), max(a + d for a, d in spans)
+    assert found is None or found >= 0
+    whole = tokens_per_second(records)
+    assert whole == pytest.approx(most / (end - begin))
+
+
+def test_drift_is_told_where_chance_does_not_explain_it() -> None:
+    def run(slope: float, scatter: float) -> list[Cell]:
+        return [
+            Cell(
+                c,
+                life,
+                life,
+                1,
+                output_tok_s=100 * (1 + slope * life + scatter * (-1) ** (life // 3)),
+            )
+            for life in range(1, 13)
+            for c in ("baseline", "other")
+        ]
+
+    (said,) = find_drift(run(-0.01, 0.001))
+    assert said.startswith("drift: throughput changed by -11") and "p = " in said
+    assert find_drift(run(0.0, 0.01)) == []
+    assert find_drift(run(-0.01, 0.0)[:2]) == []
 
 
 def test_what_only_marks_a_cell() -> None:
@@ -150,6 +228,13 @@ def test_totals_are_compared_over_configurations_not_over_blocks() -> None:
     assert compare_totals(cells, totals) == [
         "C=8: output tokens of a cell differ: baseline 60 to 64, other 60 to 63"
     ]
+    for cell in cells:
+        totals[key_of(cell)]["cached prompt tokens"] = 0 if cell.config == "other" else 90
+    assert "C=8: cached prompt tokens of a cell differ: baseline 90, other 0" in compare_totals(
+        cells, totals
+    )
+    for cell in cells:
+        del totals[key_of(cell)]["cached prompt tokens"]
     totals[key_of(cells[3])]["output tokens"] = totals[key_of(cells[2])]["output tokens"] = None
     assert compare_totals(cells, totals) == []
 

@@ -249,6 +249,31 @@ def test_what_has_changed_is_measured_again_and_said(bench) -> None:
     assert all(cell.usable for cell in longer.cells)
 
 
+def test_warm_up_until_two_agree_and_the_end_cut_off(bench) -> None:
+    settings = {"concurrencies": [2], "rounds": 2, "warmup_agree": 1.0, "window": "steady"}
+    (cell,) = bench(BASELINE, benchmark=settings).cells
+    assert cell.usable and cell.max_in_flight == 2 and "agreed" not in cell.note
+    assert cell.client_share is not None and cell.loop_lag_ms is not None
+    (cell,) = bench(BASELINE, benchmark=settings | {"warmup_agree": 1e-9}).cells
+    assert cell.usable and "no two of 10 warm-ups agreed within" in cell.note
+    whole = bench(BASELINE, benchmark=settings | {"window": "whole"})
+    assert any("measured again, another window" in note for note in whole.notes)
+
+
+def test_other_model_files_are_measured_again(bench, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "weights").write_text("one")
+    given = {"name": "baseline", "args": ["--served", str(model)]}
+    few = {"concurrencies": [1], "requests": 1}
+    bench(given, benchmark=few)
+    assert len(bench(given, benchmark=few).notes) == 0 and len(bench.launcher.started) == 1
+    (model / "weights").write_text("another")
+    found = bench(given, benchmark=few)
+    assert any("measured again, another model files" in note for note in found.notes)
+    assert len(bench.launcher.started) == 2
+
+
 def test_a_dead_servers_cells_are_measured_again(bench) -> None:
     dying = {"name": "baseline", "args": ["--die-at", "2"]}
     assert not verdict(bench(dying, benchmark={"concurrencies": [1], "requests": 1})).ok

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -74,12 +75,12 @@ def test_a_kind_without_prompts_is_refused() -> None:
 
 
 def test_prompts_come_from_the_package_or_a_file(tmp_path: Path) -> None:
-    assert len(workload_of(params_of(1)).prompts) >= 60
+    assert len(workload_of(params_of(1).workload).prompts) >= 60
     file = tmp_path / "own.jsonl"
     file.write_text('{"id": "a", "kind": "edit", "messages": [{"role": "user", "content": "x"}]}\n')
-    assert ids(workload_of(params_of(1, workload={"prompts": str(file)})).prompts) == ["a"]
+    assert ids(workload_of(params_of(1, workload={"prompts": str(file)}).workload).prompts) == ["a"]
     with pytest.raises(BadInput, match="absent"):
-        workload_of(params_of(1, workload={"prompts": str(tmp_path / "absent.jsonl")}))
+        workload_of(params_of(1, workload={"prompts": str(tmp_path / "absent.jsonl")}).workload)
 
 
 def test_blocks_hold_every_configuration_once_in_an_order_of_their_own() -> None:
@@ -94,3 +95,25 @@ def test_blocks_hold_every_configuration_once_in_an_order_of_their_own() -> None
     assert len({block.concurrencies for block in blocks}) > 3
     other = params.model_copy(update={"benchmark": params.benchmark.model_copy(update={"seed": 9})})
     assert plan_blocks(other) != blocks
+
+
+def test_turns_keep_their_order_in_a_cell(tmp_path: Path) -> None:
+    messages = [
+        {"role": role, "content": f"say {n}"} for n, role in enumerate(["user", "assistant"] * 3)
+    ]
+    lines = [{"id": f"c{n}", "kind": "edit", "messages": messages} for n in range(4)]
+    file = tmp_path / "talk.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    system = tmp_path / "system.txt"
+    system.write_text("You are terse.\n")
+    asked = {"prompts": str(file), "turns": "every", "system": str(system)}
+    params = params_of(1, workload=asked, benchmark={"concurrencies": [1], "requests": 12})
+    workload = workload_of(params.workload)
+    assert len(workload.prompts) == workload.manifest.prompts == 12
+    assert {p.messages[0]["content"] for p in workload.prompts} == {"You are terse."}
+    cell = plan_workload(params, workload.prompts)[1]
+    by_talk: dict[str, list[int]] = {}
+    for prompt in cell.measured:
+        by_talk.setdefault(prompt.conversation, []).append(len(prompt.messages))
+    assert by_talk == {f"c{n}": [2, 4, 6] for n in range(4)}
+    assert [p.id for p in cell.measured] != sorted(p.id for p in cell.measured)

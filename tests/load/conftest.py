@@ -30,7 +30,9 @@ def plan_of(server_url: str):
     def plan(requests: int = 1, concurrency: int = 1, output_tokens: int = 8, **fields) -> LoadPlan:
         options = {"request_timeout_s": 20.0, "prompts": prompts(100), "url": server_url}
         own = {
-            name: fields.pop(name) for name in list(fields) if name in (*options, "api_key_file")
+            name: fields.pop(name)
+            for name in list(fields)
+            if name in (*options, "api_key_file", "arrivals_s")
         }
         return LoadPlan(
             model="m",

@@ -19,6 +19,7 @@ import argparse
 import asyncio
 import json
 import os
+import resource
 import socket
 import struct
 import sys
@@ -118,7 +119,8 @@ SHAPES: dict[str, list[bytes | str]] = {
     "tool-call": [
         *whole(
             ROLE,
-            event(delta(tool_calls=[{"index": 0, "function": {"name": "f"}}])),
+            event(delta(tool_calls=[{"index": 0, "function": {"name": "f", "arguments": ""}}])),
+            event(delta(tool_calls=[{"index": 0, "function": {"arguments": '{"a": 1}'}}])),
             event(delta(finish="tool_calls")),
             event(usage(9)),
             DONE,
@@ -227,6 +229,8 @@ class Paced(asyncio.Protocol):
         "authorized": 0,
         "predicted": 0,
         "accepted": 0,
+        "with_tools": 0,
+        "with_images": 0,
     }
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -275,6 +279,8 @@ class Paced(asyncio.Protocol):
             )
             return
         self.prompt = json.dumps(body["messages"])
+        self.stats["with_tools"] += bool(body.get("tools"))
+        self.stats["with_images"] += '"image_url"' in self.prompt
         self.stats["same_prompt_twice"] += any(one.prompt == self.prompt for one in self.running)
         self.left = body.get("tokens") or body["max_tokens"]
         self.thoughts = body.get("thoughts", 0)
@@ -345,6 +351,7 @@ def read_options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--shape", choices=SHAPES, help="what every so manyth answer looks like")
     parser.add_argument("--shape-every", type=int, default=0)
     parser.add_argument("--die-at", type=int, help="number of the request it dies of")
+    parser.add_argument("--served", help="a model, which nobody reads")
     parser.add_argument("--refuse", action="store_true", help="end at once with an error")
     return parser.parse_args(arguments)
 
@@ -353,6 +360,8 @@ options = read_options([])
 
 if __name__ == "__main__":
     options = read_options(sys.argv[1:])
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if options.refuse:
         sys.exit("no such model")
     uvloop.run(serve(options.port, options.step_ms / 1000))

@@ -21,7 +21,7 @@ WANTED: dict[str, dict[str, object]] = {
     "reasoning-only": {"tokens_out": 4, "text": "", "reasoning": "hm" * 4, "chunks": 4},
     "reasoning-other-key": {"tokens_out": 4, "text": "", "reasoning": "hm" * 4, "chunks": 4},
     "reasoning-then-content": {"chunks": 4, "text": "one two three", "reasoning": "hm"},
-    "tool-call": {"chunks": 1, "text": "", "finish_reason": "tool_calls", "tokens_out": 9},
+    "tool-call": {"chunks": 2, "text": "", "calls": '\nf {"a": 1}', "tokens_out": 9},
     "delta-null": {"chunks": 3, "text": "one two three"},
     "no-answer-text": {"chunks": 0, "text": "", "tokens_out": 1, "first_token_s": None},
     "error-in-stream": {"kind": "stream_error", "error": "KV cache is full (code 503)"},

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from runbook.errors import BadInput
 from runbook.load.manifest import spread
-from runbook.load.prompts import builtin_workload, read_workload
+from runbook.load.prompts import builtin_workload, by_turn, read_workload, with_system
 from runbook.load.workload_files import read_openai, read_sharegpt
 
 TALK = {
@@ -180,3 +180,71 @@ def test_any_json_is_prompts_or_bad_input(values):
             assert all(one.prompt.messages for one in reader(text, "x").asked)
         except BadInput as error:
             assert str(error).startswith("x: ")
+
+
+def test_tools_and_images_of_a_log_are_sent_where_asked_for():
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    picture = [{"type": "text", "text": "what?"}, {"type": "image_url", "image_url": {"url": "u"}}]
+    talk = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "done"},
+    ]
+    lines = "\n".join(
+        json.dumps(one)
+        for one in (
+            {"messages": talk, "tools": tools},
+            {"messages": [{"role": "user", "content": picture}]},
+            {"messages": [{"role": "user", "content": "plain"}]},
+        )
+    )
+    assert read_openai(lines, "log").left_out == {"with tools": 1, LEFT_OUT_IMAGES: 1}
+    both = read_openai(lines, "log", ["tools", "images"])
+    assert not both.left_out
+    with_tools, image, _ = (one.prompt for one in both.asked)
+    assert with_tools.tools == tuple(tools)
+    assert with_tools.messages[1] == {"role": "assistant", "tool_calls": [call], "content": ""}
+    assert with_tools.messages[2]["tool_call_id"] == "1"
+    assert image.messages == ({"role": "user", "content": picture},)
+    assert read_openai(lines, "log", ["images"]).left_out == {"with tools": 1}
+
+
+LEFT_OUT_IMAGES = "with images or other parts that are no text"
+
+
+def test_own_prompts_may_offer_tools_and_images(tmp_path):
+    picture = [{"type": "image_url", "image_url": {"url": "u"}}]
+    line = {"id": "a", "kind": "x", "messages": [{"role": "user", "content": picture}]}
+    (prompt,) = written(tmp_path / "a", json.dumps(line | {"tools": [{"type": "f"}]})).prompts
+    assert (prompt.messages[0]["content"], prompt.tools) == (picture, ({"type": "f"},))
+    for wrong, said in (
+        (line | {"tools": "f"}, "tools is no list"),
+        (line | {"messages": [{"role": "user", "content": [1]}]}, "no text"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            written(tmp_path / "b", json.dumps(wrong))
+
+
+def test_a_shared_system_message_stands_before_their_own(tmp_path):
+    lines = [
+        {"id": "a", "kind": "x", "messages": [{"role": "user", "content": "1"}]},
+        {
+            "id": "b",
+            "kind": "x",
+            "messages": [{"role": "system", "content": "own"}, {"role": "user", "content": "2"}],
+        },
+    ]
+    found = with_system(written(tmp_path / "a", "\n".join(map(json.dumps, lines))), "all")
+    assert [p.messages[0]["content"] for p in found.prompts] == ["all", "all\n\nown"]
+    assert [len(p.messages) for p in found.prompts] == [2, 2]
+    assert found.manifest.characters.greatest == len("all\n\nown2")
+
+
+def test_every_turn_of_a_conversation(tmp_path):
+    found = by_turn(written(tmp_path / "share.json", json.dumps([TALK])))
+    assert [len(prompt.messages) for prompt in found.prompts] == [1, 3]
+    assert len({prompt.conversation for prompt in found.prompts}) == 1
+    assert found.manifest.prompts == 2 and found.manifest.source.endswith("share.json")
+    single = by_turn(written(tmp_path / "one.jsonl", json.dumps(REQUEST)))
+    assert [prompt.conversation for prompt in single.prompts] == [""]
