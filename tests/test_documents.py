@@ -139,6 +139,13 @@ def test_every_quoted_message_is_one_of_the_programs():
         assert any(re.search(pattern, text, re.DOTALL) for text in known), message
 
 
+def test_every_test_named_for_a_pitfall_is_there():
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "measuring.md").read_text()))
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert len(named) > 30
+    assert [name for name in sorted(named) if f"def {name}(" not in tests] == []
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_every_link_resolves(path):
     for link in re.findall(r"\]\(([^)#\s]+)", path.read_text()):

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from runbook import cells, params
-from runbook.benchmark.measurements import Measurements, compare_totals, find_drift, key_of
+from runbook.benchmark.measurements import Measurements, compare_all, key_of
 from runbook.benchmark.request_log import RequestLog, line_of
 from runbook.benchmark.texts import answers_from_json, answers_of, compare_answers, judge_texts
 from runbook.cells import Cell
@@ -131,15 +131,8 @@ class Book:
 
     def measurements(self) -> Measurements:
         """All that is in the book."""
-        notes = (*self._notes, *self._compared())
+        notes = (*self._notes, *compare_all(self._cells, self._totals), *self._equality())
         return Measurements(tuple(self._cells), self._launches, notes)
-
-    def _compared(self) -> list[str]:
-        return [
-            *compare_totals(self._cells, self._totals),
-            *find_drift(self._cells),
-            *self._equality(),
-        ]
 
     def _equality(self) -> list[str]:
         """How equal the answers are, where sampling does not make them differ by itself."""
@@ -155,7 +148,7 @@ class Book:
             "answers": self._answers,
             "equality": self._equality(),
             "notes": self._notes,
-            "remarks": compare_totals(self._cells, self._totals),
+            "remarks": compare_all(self._cells, self._totals),
         }
         self._run.write_json("measured.json", state)
 

@@ -40,7 +40,9 @@ def estimate(params: Params) -> Cost:
     life_s = load_s
     for concurrency in benchmark.concurrencies:
         tokens = params.workload.output_tokens
-        warmup = benchmark.warmup * concurrency * min(benchmark.warmup_tokens or tokens, tokens)
+        passes = 1 if benchmark.warmup_agree is None else 2
+        length = min(benchmark.warmup_tokens or tokens, tokens)
+        warmup = passes * benchmark.warmup * concurrency * length
         rate = min(concurrency * pace.stream_tok_s, pace.total_tok_s)
         life_s += _CELL_S + (benchmark.requests_at(concurrency) * tokens + warmup) / rate
     assumes = (

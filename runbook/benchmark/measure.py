@@ -23,6 +23,12 @@ OnCell = Callable[[str, int, int], None]
 _ARTEFACTS = ("cells.csv", "launches.json", "measured.json", "requests.jsonl", "workload.json")
 
 
+_FORCED = (
+    "answers were forced to their full length (workload.ignore_eos): past its end a text is not "
+    "what drafts were trained on, so acceptance is not that of production"
+)
+
+
 def measure(run: Run, launcher: Launcher, engine: Engine, on_cell: OnCell) -> Measurements:
     """Measure every cell of ``run`` that is not finished; artefacts grow as cells end.
 
@@ -44,6 +50,8 @@ def measure(run: Run, launcher: Launcher, engine: Engine, on_cell: OnCell) -> Me
     engine.prepare(params, lambda text: on_cell(text, done, total))
     run.write_json("workload.json", asked.manifest.as_json())
     with Book(run) as book:
+        if params.workload.ignore_eos:
+            book.note(_FORCED)
         bench = Bench(params, launcher, engine, workload, book, report)
         lives = [_plan_life(bench, block, config) for block in blocks for config in block.configs]
         done = total - sum(len(life.cells) for life in lives)

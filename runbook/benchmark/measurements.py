@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from runbook.checks import Verdict
 from runbook.errors import BadInput, NotHere
 
 _LINE_CHARACTERS = 160
+#: A cell this much below the median of its repeats is pointed out.
+COLD_SHARE = 0.25
 #: A slope that chance gives this rarely is called drift.
 DRIFT_P = 0.01
 
@@ -52,7 +55,7 @@ def load_measurements(path: Path) -> Measurements:
     found = tuple(cells.from_csv(table, str(path / "cells.csv")))
     state = _read(path / "measured.json")
     totals = state.get("totals", {})
-    compared = [*compare_totals(found, totals), *find_drift(found), *state.get("equality", [])]
+    compared = [*compare_all(found, totals), *state.get("equality", [])]
     notes = [*state.get("notes", []), *compared]
     return Measurements(found, _read(path / "launches.json"), tuple(notes))
 
@@ -67,6 +70,11 @@ def _read(path: Path) -> dict[str, Any]:
             f"{path}: {error}", "JSON as the runbook wrote it", "measure again: runbook run PARAMS"
         ) from None
     return value if isinstance(value, dict) else {}
+
+
+def compare_all(found: Sequence[Cell], totals: Totals) -> list[str]:
+    """What the cells say of each other, in sentences."""
+    return [*compare_totals(found, totals), *find_cold(found), *find_drift(found)]
 
 
 def compare_totals(found: Iterable[Cell], totals: Totals) -> list[str]:
@@ -85,6 +93,23 @@ def compare_totals(found: Iterable[Cell], totals: Totals) -> list[str]:
                 shown = ", ".join(f"{name} {_range(tokens)}" for name, tokens in known.items())
                 remarks.append(f"C={concurrency}: {what} of a cell differ: {shown}")
     return remarks
+
+
+def find_cold(found: Sequence[Cell]) -> list[str]:
+    """Cells far below their own repeats: as after too short a warm-up, or beside other work."""
+    groups: dict[tuple[str, int], list[Cell]] = {}
+    for cell in found:
+        if cell.usable:
+            groups.setdefault((cell.config, cell.concurrency), []).append(cell)
+    said = []
+    for own in groups.values():
+        for cell in own:
+            others = [one.output_tok_s or 0.0 for one in own if one is not cell]
+            usual, here = statistics.median(others or [0.0]), cell.output_tok_s or 0.0
+            if here < (1 - COLD_SHARE) * usual:
+                below = f"{here:.1f} tok/s, {1 - here / usual:.0%} below its repeats"
+                said.append(f"{key_of(cell)}: {below}: warm up longer, or look for other work")
+    return said
 
 
 def find_drift(found: Sequence[Cell]) -> list[str]:

@@ -41,7 +41,13 @@ _FROM_ARTEFACTS: Mapping[str, Callable[[Path], Markdown]] = {
 _WHERE_IT_RUNS = ("operations", "rollback")
 _FIGURES: Mapping[str, tuple[Callable[..., Figure], ...]] = {
     "decision": (run_figures.ratio,),
-    "benchmark": (run_figures.throughput, run_figures.latency, run_figures.run_order),
+    "benchmark": (
+        run_figures.throughput,
+        run_figures.user_speed,
+        run_figures.acceptance,
+        run_figures.latency,
+        run_figures.run_order,
+    ),
 }
 
 

@@ -12,6 +12,7 @@ from runbook.benchmark import Measurements, estimate, verdict
 from runbook.benchmark.figures import Evidence, judge_cell, quantile, say, tokens_per_second
 from runbook.benchmark.measurements import (
     compare_totals,
+    find_cold,
     find_drift,
     key_of,
     load_measurements,
@@ -150,6 +151,15 @@ def test_drift_is_told_where_chance_does_not_explain_it() -> None:
     assert said.startswith("drift: throughput changed by -11") and "p = " in said
     assert find_drift(run(0.0, 0.01)) == []
     assert find_drift(run(-0.01, 0.0)[:2]) == []
+
+
+def test_a_cell_far_below_its_repeats_is_pointed_out() -> None:
+    cells = [
+        Cell("baseline", n, n, 1, output_tok_s=tok) for n, tok in enumerate((76.2, 110, 123), 1)
+    ]
+    (said,) = find_cold(cells)
+    assert said.startswith("baseline, block 1, C=1: 76.2 tok/s, 35% below its repeats")
+    assert find_cold(cells[1:]) == [] and find_cold(cells[:1]) == []
 
 
 def test_what_only_marks_a_cell() -> None:

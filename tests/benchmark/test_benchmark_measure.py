@@ -256,8 +256,9 @@ def test_warm_up_until_two_agree_and_the_end_cut_off(bench) -> None:
     assert cell.client_share is not None and cell.loop_lag_ms is not None
     (cell,) = bench(BASELINE, benchmark=settings | {"warmup_agree": 1e-9}).cells
     assert cell.usable and "no two of 10 warm-ups agreed within" in cell.note
-    whole = bench(BASELINE, benchmark=settings | {"window": "whole"})
-    assert any("measured again, another window" in note for note in whole.notes)
+    whole = bench(BASELINE, benchmark=settings | {"window": "whole"}, workload={"ignore_eos": True})
+    assert any("forced to their full length" in note for note in whole.notes)
+    assert any("measured again, another ignore_eos, window" in note for note in whole.notes)
 
 
 def test_other_model_files_are_measured_again(bench, tmp_path: Path) -> None:
