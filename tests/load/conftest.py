@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,16 +12,31 @@ from load_prompts import prompts
 from runbook.load import LoadPlan
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server_url() -> Iterator[str]:
     """The paced server, one event a stream every 5 ms."""
+    with started() as url:
+        yield url
+
+
+@contextlib.contextmanager
+def started(*options: str) -> Iterator[str]:
+    """A paced server of its own."""
     script = Path(__file__).with_name("paced_server.py")
-    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as server:
+    command = [sys.executable, str(script), *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:
             yield f"http://127.0.0.1:{int(server.stdout.readline())}"
         finally:
             server.kill()
+
+
+@pytest.fixture
+def slow_server_url() -> Iterator[str]:
+    """A server of this test alone, one event a stream every 50 ms."""
+    with started("--step-ms", "50") as url:
+        yield url
 
 
 @pytest.fixture
