@@ -112,7 +112,9 @@ def _gain(question: Question, config: str) -> Gain | None:
     scores = choose.block_scores(question.cells, question.rule, config)
     if not scores:
         return None
-    estimate = intervals.mean_interval(list(scores))
+    blocks = len({cell.block for cell in question.cells})
+    confidence = intervals.look_confidence(question.rule.looks, blocks)
+    estimate = intervals.mean_interval(list(scores), confidence)
     if estimate.low is None or estimate.high is None:
         return math.exp(estimate.mean), None, None
     return math.exp(estimate.mean), math.exp(estimate.low), math.exp(estimate.high)

@@ -64,6 +64,18 @@ def _interval(values: Sequence[float], confidence: float, new_values: int) -> Es
     return Estimate(mean, mean - half, mean + half, n, sd)
 
 
+def look_confidence(looks: Sequence[int], blocks: int) -> float:
+    """Of the interval at a look after ``blocks``, so that all ``looks`` together err in 5 %.
+
+    Each spends the share of the 5 % that its blocks since the look before are of all.
+    """
+    if not looks:
+        return CONFIDENCE
+    at = next((n for n, look in enumerate(looks) if look >= blocks), len(looks) - 1)
+    before = looks[at - 1] if at else 0
+    return 1 - (1 - CONFIDENCE) * (looks[at] - before) / looks[-1]
+
+
 def too_few(n: int) -> str:
     """Why ``n`` blocks carry no interval."""
     return f"{n} {'block' if n == 1 else 'blocks'}: an interval needs at least {MIN_BLOCKS}"

@@ -291,12 +291,18 @@ class Choose(Strict):
         None, description="what the deployment is planned for; another choice stops the run"
     )
     prefer: list[Name] = Field(default_factory=list, description="order inside a tie")
+    looks: list[Annotated[int, Field(ge=3, le=100)]] = Field(
+        default_factory=list,
+        description="blocks after which a clear choice ends the run, the last all; empty: none",
+    )
     override: Override | None = Field(None, description="a decision against, or without, figures")
 
     @model_validator(mode="after")
     def _mix_has_weight(self) -> Choose:
         if sum(share.share for share in self.mix) <= 0:
             raise ValueError("the shares of mix must sum to more than 0")
+        if sorted(set(self.looks)) != self.looks:
+            raise ValueError("looks must ascend, each once")
         return self
 
 
@@ -380,6 +386,11 @@ class Params(Strict):
                         f"{name} in env looks like a secret, and env is shown in every record: "
                         "keep it in a file (server.api_key.file)"
                     )
+        if self.choose.looks and self.choose.looks[-1] != self.benchmark.blocks:
+            raise ValueError(
+                f"the last of choose.looks is {self.choose.looks[-1]}, and benchmark.blocks "
+                f"{self.benchmark.blocks}: the last look is at all blocks"
+            )
         for share in self.choose.mix:
             if share.concurrency not in self.benchmark.concurrencies:
                 raise ValueError(

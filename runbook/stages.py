@@ -7,6 +7,7 @@ and artefacts, and what they answer becomes the next artefact.
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -15,6 +16,7 @@ from runbook import choose as choose_room
 from runbook import install_service as service_room
 from runbook import progress
 from runbook import verify_stack as stack_room
+from runbook.cells import Cell
 from runbook.checks import Verdict
 from runbook.errors import NotChosen, NotHere
 from runbook.notebook import Work
@@ -67,7 +69,12 @@ def benchmark(work: Work) -> benchmark_room.Measurements:
         return benchmark_room.measure_briefly(
             work.params, work.launcher, work.engine, work.folder, report
         )
-    return benchmark_room.measure(work.run, work.launcher, work.engine, report)
+    names = [one.name for one in work.params.configurations]
+
+    def enough(cells: Sequence[Cell]) -> bool:
+        return choose_room.ask(cells, work.params.choose, names).status == "chosen"
+
+    return benchmark_room.measure(work.run, work.launcher, work.engine, report, enough)
 
 
 def measured_verdict(measured: benchmark_room.Measurements) -> Verdict:

@@ -106,3 +106,12 @@ def test_blocks_needed_is_the_least_number():
     assert intervals.blocks_needed(-0.03, 0.025) == needed
     assert intervals.blocks_needed(0.0001, 0.05) is None
     assert intervals.blocks_needed(0.5, 0.01) == 3
+
+
+def test_looks_share_what_may_err():
+    looks = [3, 5, 8]
+    spent = [1 - intervals.look_confidence(looks, n) for n in looks]
+    assert spent == pytest.approx([0.05 * 3 / 8, 0.05 * 2 / 8, 0.05 * 3 / 8])
+    assert sum(spent) == pytest.approx(0.05)
+    assert intervals.look_confidence([], 4) == intervals.look_confidence([4], 4) == 0.95
+    assert intervals.look_confidence(looks, 4) == intervals.look_confidence(looks, 5)

@@ -185,3 +185,29 @@ def test_identity_leaves_out_what_does_not_change_the_measurement(minimal):
 def test_an_unknown_configuration_names_the_nearest(minimal):
     with pytest.raises(BadInput, match="use lean"):
         params.load(minimal).configuration("laen")
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("choose.looks=[5, 3]", "looks must ascend"),
+        ("choose.looks=[3, 5]", "the last look is at all blocks"),
+        ("choose.looks=[2, 3]", "greater than or equal to 3"),
+        ("benchmark.window=steady", ""),
+    ],
+)
+def test_looks_and_windows(minimal, override, said):
+    if said:
+        with pytest.raises(ParameterError, match=said):
+            params.load(minimal, [override])
+    else:
+        assert params.load(minimal, [override]).benchmark.window == "steady"
+        with pytest.raises(ParameterError, match="2 rounds or more"):
+            params.load(minimal, [override, "benchmark.rounds=1"])
+    assert params.load(minimal, ["choose.looks=[3]"]).choose.looks == [3]
+
+
+def test_the_system_message_lies_beside_the_parameters(minimal):
+    loaded = params.load(minimal, ["workload.system=system.txt"])
+    assert loaded.workload.system == str(minimal.parent / "system.txt")
+    assert loaded.workload.prompts == "builtin"

@@ -82,11 +82,14 @@ class Bench:
 
 @dataclass(frozen=True)
 class Life:
-    """One life of one configuration in one block; ``cells`` are empty ones, in their order."""
+    """One life of one configuration in one block; ``cells`` are empty ones, in their order.
+    ``is_last``: of its block."""
 
     configuration: Configuration
     spec: LaunchSpec
     cells: tuple[Cell, ...]
+    block: int = 1
+    is_last: bool = False
 
 
 _MOST_WARMUPS = 10

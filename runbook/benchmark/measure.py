@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,8 +29,16 @@ _FORCED = (
 )
 
 
-def measure(run: Run, launcher: Launcher, engine: Engine, on_cell: OnCell) -> Measurements:
+def measure(
+    run: Run,
+    launcher: Launcher,
+    engine: Engine,
+    on_cell: OnCell,
+    enough: Callable[[Sequence[Cell]], bool] | None = None,
+) -> Measurements:
     """Measure every cell of ``run`` that is not finished; artefacts grow as cells end.
+
+    ``enough`` is asked at each of ``choose.looks`` but the last whether the cells so far decide.
 
     A server that dies or does not come up costs its own cells alone. Raises ``NotHere`` when the
     port is held by another process, ``BadInput`` for a workload that cannot be planned.
@@ -53,7 +61,11 @@ def measure(run: Run, launcher: Launcher, engine: Engine, on_cell: OnCell) -> Me
         if params.workload.ignore_eos:
             book.note(_FORCED)
         bench = Bench(params, launcher, engine, workload, book, report)
-        lives = [_plan_life(bench, block, config) for block in blocks for config in block.configs]
+        lives = [
+            _plan_life(bench, block, config, config == block.configs[-1])
+            for block in blocks
+            for config in block.configs
+        ]
         done = total - sum(len(life.cells) for life in lives)
         if done:
             on_cell("measured before, and still valid", done, total)
@@ -64,10 +76,15 @@ def measure(run: Run, launcher: Launcher, engine: Engine, on_cell: OnCell) -> Me
                 bench.leave_out(life.spec, life.cells, unmeasured[config])
             elif life.cells and (why := measure_life(bench, life)):
                 unmeasured[config] = replace(why, note=f"not started again: {why.note}")
+            ended = life.is_last and life.block in params.choose.looks[:-1]
+            if ended and enough and enough(book.measurements().cells):
+                on_cell(f"decided after {life.block} of {len(blocks)} blocks", total, total)
+                book.note(f"ended at the look after {life.block} of {len(blocks)} blocks: decided")
+                break
         return book.measurements()
 
 
-def _plan_life(bench: Bench, block: Block, config: str) -> Life:
+def _plan_life(bench: Bench, block: Block, config: str, is_last: bool) -> Life:
     """A life with the cells that are still to be measured, perhaps none."""
     configuration = bench.params.configuration(config)
     spec = bench.engine.launch_spec(bench.params, configuration)
@@ -76,6 +93,8 @@ def _plan_life(bench: Bench, block: Block, config: str) -> Life:
         configuration,
         spec,
         tuple(c for c in cells if not bench.book.holds(c, bench.conditions(spec, c.concurrency))),
+        block.number,
+        is_last,
     )
 
 

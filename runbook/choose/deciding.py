@@ -65,7 +65,7 @@ def decide(
         flips=sensitivity.find_flips(figures, terms, answer, limited),
         crossovers=sensitivity.find_crossovers(figures),
         advice=words.advice(answer, estimates, effects, terms, figures),
-        notes=words.notes(figures, terms, scores),
+        notes=(*words.notes(figures, terms, scores), *words.look(rule, figures)),
     )
 
 
@@ -105,6 +105,7 @@ def _prepare(
         tuple(rule.prefer),
         _rule.find_excluded(figures, cells, rule.limits),
         figures.blocks < MIN_BLOCKS,
+        intervals.look_confidence(rule.looks, figures.blocks),
     )
     return figures, terms
 
@@ -119,7 +120,7 @@ def _effect(config: str, scores: Mapping[int, float], terms: Terms, figures: Fig
         missing = f"not choosable: no block of {figures.blocks} has all weighted cells"
         why = terms.excluded.get(config, missing)
         return Effect(config, None, None, None, 0, "unknown", why)
-    estimate = intervals.mean_interval(list(scores.values()))
+    estimate = intervals.mean_interval(list(scores.values()), terms.confidence)
     excluded = terms.excluded.get(config, "")
     if not excluded and _rule.estimate_of(scores, terms) is None:
         excluded = (
@@ -192,7 +193,7 @@ def _compare(scores: _rule.Scores, figures: Figures, terms: Terms) -> tuple[Comp
     found = []
     for at, first in enumerate(figures.others):
         for second in figures.others[at + 1 :]:
-            estimate = _rule.difference(scores[first], scores[second])
+            estimate = _rule.difference(scores[first], scores[second], terms)
             if estimate is None:
                 continue
             low, high = _exp(estimate.low), _exp(estimate.high)

@@ -29,6 +29,7 @@ class Terms:
     prefer: tuple[str, ...]
     excluded: Mapping[str, str]
     provisional: bool
+    confidence: float = intervals.CONFIDENCE
 
 
 @dataclass(frozen=True)
@@ -73,13 +74,17 @@ def estimate_of(values: Mapping[int, float], terms: Terms) -> Estimate | None:
     """The estimate of one configuration; ``None`` where too few blocks are left to choose by."""
     if len(values) < (1 if terms.provisional else MIN_BLOCKS):
         return None
-    return intervals.mean_interval(list(values.values()))
+    return intervals.mean_interval(list(values.values()), terms.confidence)
 
 
-def difference(first: Mapping[int, float], second: Mapping[int, float]) -> Estimate | None:
+def difference(
+    first: Mapping[int, float], second: Mapping[int, float], terms: Terms
+) -> Estimate | None:
     """``first`` less ``second`` over the blocks both have; ``None`` without one."""
     common = [first[at] - second[at] for at in first if at in second]
-    return intervals.mean_interval([round(one, 12) for one in common]) if common else None
+    if not common:
+        return None
+    return intervals.mean_interval([round(one, 12) for one in common], terms.confidence)
 
 
 def is_different(estimate: Estimate | None, terms: Terms) -> bool:
@@ -102,7 +107,8 @@ def _tied_with_best(
     group = [
         config
         for config in ranked
-        if config == best or not is_different(difference(scores[best], scores[config]), terms)
+        if config == best
+        or not is_different(difference(scores[best], scores[config], terms), terms)
     ]
     place = {config: at for at, config in enumerate(terms.prefer)}
     return tuple(sorted(group, key=lambda config: place.get(config, len(place))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from runbook import intervals
 from runbook.choose import rule
@@ -85,7 +86,7 @@ def _figure_flips(
             excluded = {**terms.excluded, **({str(now.choice): "limit"} if breached else {})}
             return rule.ask(
                 _fallen(scores, now.choice, terms.baseline, fall * share),
-                Terms(terms.baseline, terms.log_margin, terms.prefer, excluded, terms.provisional),
+                replace(terms, excluded=excluded),
             )
 
         found = _first_change(answer_at, now, math.log(2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from runbook import intervals, params
 from runbook.choose import sensitivity
 from runbook.choose.decision import Comparison, Effect, PointEffect, percent
 from runbook.choose.figures import Figures
@@ -179,3 +180,15 @@ def notes(figures: Figures, terms: Terms, scores: Scores) -> tuple[str, ...]:
         if missing and values:
             found.append(f"{config} is out of {missing} of {figures.blocks} blocks: void cells")
     return tuple(found)
+
+
+def look(rule: params.Choose, figures: Figures) -> list[str]:
+    """That the run may have ended at a declared look, and what its interval is then."""
+    if not rule.looks:
+        return []
+    declared = ", ".join(map(str, rule.looks))
+    alone = 100 * intervals.look_confidence(rule.looks, figures.blocks)
+    return [
+        f"looks were declared at {declared} blocks, this one is at {figures.blocks}: its 95 % "
+        f"interval is a single one of {alone:.4g} %, so that all looks together err in 5 % at most"
+    ]

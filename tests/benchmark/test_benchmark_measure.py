@@ -261,6 +261,25 @@ def test_warm_up_until_two_agree_and_the_end_cut_off(bench) -> None:
     assert any("measured again, another ignore_eos, window" in note for note in whole.notes)
 
 
+def test_a_run_ends_at_a_look_that_decides_and_stays_ended(bench, tmp_path, port: int) -> None:
+    settings = {"blocks": 4, "concurrencies": [1], "requests": 1}
+    params = params_of(port, BASELINE, benchmark=settings, choose={"looks": [3, 4]})
+    asked: list[int] = []
+
+    def enough(cells) -> bool:
+        asked.append(len(cells))
+        return True
+
+    run = Run(tmp_path / "looks", params)
+    run.path.mkdir()
+    for _ in range(2):
+        found = measure(run, bench.launcher, StandIn(), quiet, enough)
+        assert [cell.block for cell in found.cells] == [1, 2, 3]
+        assert "ended at the look after 3 of 4 blocks: decided" in found.notes
+    assert asked == [3, 3] and len(bench.launcher.started) == 3
+    assert len(measure(run, bench.launcher, StandIn(), quiet, lambda cells: False).cells) == 4
+
+
 def test_other_model_files_are_measured_again(bench, tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()

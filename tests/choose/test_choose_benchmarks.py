@@ -49,5 +49,10 @@ def test_resampling_refuses_what_it_cannot_use(runs, tmp_path):
 def test_the_simulation_prints_false_alarms_and_power():
     ended = run("choice.py", "--sessions", "4")
     assert ended.returncode == 0, ended.stderr
-    for part in ("false alarms", "power", "95 % as long as that sd is at most 0.029"):
+    for part in (
+        "false alarms",
+        "power",
+        "looks (margin 2 %",
+        "95 % as long as that sd is at most 0.029",
+    ):
         assert part in ended.stdout

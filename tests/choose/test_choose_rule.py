@@ -442,3 +442,15 @@ def test_a_decision_survives_the_way_through_json(session, rule, run):
 def test_a_file_that_is_no_decision_is_bad_input(text):
     with pytest.raises(BadInput, match="is no decision"):
         from_json(text)
+
+
+def test_a_look_widens_the_interval_and_says_so(rule, session):
+    cells = session({"lean": {1: 1.06}}, 3, 0.006, 3)
+    plain = decide(cells, rule({1: 1.0}))
+    looked = decide(cells, rule({1: 1.0}, looks=[3, 5, 8]))
+    (narrow,), (wide,) = plain.effects, looked.effects
+    assert wide.ratio == narrow.ratio
+    assert wide.low < narrow.low and wide.high > narrow.high
+    (said,) = [note for note in looked.notes if "looks were declared" in note]
+    assert "at 3, 5, 8 blocks, this one is at 3" in said and "98.12 %" in said
+    assert not any("looks" in note for note in plain.notes)
