@@ -66,10 +66,12 @@ def test_a_chain_by_hand_gives_the_whole_record(run):
     assert "ExecStart" in section(text, "Service")
     assert "12 variables equal" in section(text, "Proofs")
     assert sorted(figures) == [
+        "acceptance_length.png",
         "latency_distributions.png",
         "ratio_to_baseline.png",
         "run_order.png",
         "throughput_by_concurrency.png",
+        "user_speed_by_throughput.png",
     ]
     assert "](figures/ratio_to_baseline.png)" in section(text, "Decision")
 
@@ -245,8 +247,8 @@ def test_figures_of_another_document_beside_it_are_left_alone(run, tmp_path):
         document.write_on(LocalHost(), run.path, str(tmp_path / name))
     assert theirs.read_bytes() == b"theirs"
     assert "](a%20b.md.figures/ratio_to_baseline.png)" in (tmp_path / "a b.md").read_text()
-    assert len(list((tmp_path / "a b.md.figures").iterdir())) == 4
-    assert len(list((tmp_path / "b.md.figures").iterdir())) == 4
+    assert len(list((tmp_path / "a b.md.figures").iterdir())) == 6
+    assert len(list((tmp_path / "b.md.figures").iterdir())) == 6
 
 
 def test_what_cannot_be_written_is_bad_input(run, tmp_path):
