@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from runbook import cells, params
+from runbook.benchmark.gpu_samples import Sampled, compare_clocks
 from runbook.benchmark.measurements import Measurements, compare_all, key_of
 from runbook.benchmark.request_log import RequestLog, line_of
 from runbook.benchmark.texts import answers_from_json, answers_of, compare_answers, judge_texts
@@ -60,6 +61,7 @@ class Book:
         self._conditions: dict[str, dict[str, Any]] = stored.get("conditions", {})
         self._totals: dict[str, dict[str, int | None]] = stored.get("totals", {})
         self._answers = answers_from_json(stored.get("answers"))
+        self._gpus: dict[str, Sampled] = stored.get("gpus", {})
         self._notes: list[str] = stored.get("notes", [])
         self._requests = RequestLog(run.path / "requests.jsonl")
 
@@ -113,7 +115,11 @@ class Book:
         self._requests.append(line_of(cell, record))
 
     def enter(
-        self, cell: Cell, conditions: Mapping[str, Any], records: tuple[Record, ...] = ()
+        self,
+        cell: Cell,
+        conditions: Mapping[str, Any],
+        records: tuple[Record, ...] = (),
+        gpus: Sampled | None = None,
     ) -> None:
         """A cell has ended; it takes the place of an earlier attempt at it."""
         key = key_of(cell)
@@ -125,14 +131,19 @@ class Book:
             "cached prompt tokens": _total(record.tokens_cached for record in records),
         }
         self._answers[key] = answers_of(records)
+        self._gpus[key] = gpus or {}
         self._cells = list(judge_texts(self._cells, self._answers, params.BASELINE))
         self._store()
         self._run.write("cells.csv", cells.to_csv(self._cells))
 
     def measurements(self) -> Measurements:
         """All that is in the book."""
-        notes = (*self._notes, *compare_all(self._cells, self._totals), *self._equality())
+        notes = (*self._notes, *self._remarks(), *self._equality())
         return Measurements(tuple(self._cells), self._launches, notes)
+
+    def _remarks(self) -> list[str]:
+        clocks = compare_clocks(self._cells, self._gpus)
+        return [*compare_all(self._cells, self._totals), *clocks]
 
     def _equality(self) -> list[str]:
         """How equal the answers are, where sampling does not make them differ by itself."""
@@ -148,7 +159,8 @@ class Book:
             "answers": self._answers,
             "equality": self._equality(),
             "notes": self._notes,
-            "remarks": compare_all(self._cells, self._totals),
+            "gpus": self._gpus,
+            "remarks": self._remarks(),
         }
         self._run.write_json("measured.json", state)
 

@@ -17,6 +17,7 @@ from runbook.benchmark.figures import (
     say,
     tokens_per_second,
 )
+from runbook.benchmark.gpu_samples import Sampled, sampled
 from runbook.benchmark.workload import CellWorkload
 from runbook.cells import Cell, CellStatus
 from runbook.engines.base import Counters, Engine, ServerInfo
@@ -69,9 +70,15 @@ class Bench:
             "model files": files_mark(spec),
         }
 
-    def enter(self, spec: LaunchSpec, cell: Cell, records: tuple[Record, ...] = ()) -> None:
+    def enter(
+        self,
+        spec: LaunchSpec,
+        cell: Cell,
+        records: tuple[Record, ...] = (),
+        gpus: Sampled | None = None,
+    ) -> None:
         """A cell has ended."""
-        self.book.enter(cell, self.conditions(spec, cell.concurrency), records)
+        self.book.enter(cell, self.conditions(spec, cell.concurrency), records, gpus)
         self.on_cell(cell)
 
     def leave_out(self, spec: LaunchSpec, cells: Iterable[Cell], why: Unmeasured) -> None:
@@ -188,7 +195,8 @@ def _measure_cells(
     assert launch.info is not None
     while cells:
         cell = cells.pop(0)
-        load, counted, remarks = _run_cell(bench, server, launch.info, cell)
+        with sampled(bench.params.host.kind != "ssh") as gpus:
+            load, counted, remarks = _run_cell(bench, server, launch.info, cell)
         checks = bench.engine.check_cell(counted, life.configuration) if counted else []
         evidence = Evidence(
             accept_length=bench.engine.acceptance_length(counted) if counted else None,
@@ -199,7 +207,7 @@ def _measure_cells(
             steady=bench.params.benchmark.window == "steady",
             remarks=remarks,
         )
-        bench.enter(life.spec, judge_cell(cell, load, evidence), load.records)
+        bench.enter(life.spec, judge_cell(cell, load, evidence), load.records, gpus)
         if load.ended_early:
             why = f"{load.ended_early} before, at C={cell.concurrency}"
             bench.leave_out(life.spec, cells, Unmeasured("not_run", why))

@@ -54,9 +54,8 @@ def load_measurements(path: Path) -> Measurements:
         ) from None
     found = tuple(cells.from_csv(table, str(path / "cells.csv")))
     state = _read(path / "measured.json")
-    totals = state.get("totals", {})
-    compared = [*compare_all(found, totals), *state.get("equality", [])]
-    notes = [*state.get("notes", []), *compared]
+    remarks = state["remarks"] if "remarks" in state else compare_all(found, {})
+    notes = [*state.get("notes", []), *remarks, *state.get("equality", [])]
     return Measurements(found, _read(path / "launches.json"), tuple(notes))
 
 
