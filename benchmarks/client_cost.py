@@ -22,7 +22,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -230,13 +230,19 @@ def memory(records: int) -> None:
         load = run_load(plan_of(url, 100, 50, records), alive=watch)
         grown = resident_kib() - before
     assert len(load.records) == records
-    quarter = max(1, len(peaks_kib) // 4)
-    first, last = max(peaks_kib[:quarter]), max(peaks_kib[-quarter:])
     print(
         f"memory: {grown / 1024 / records * 1000:.2f} MiB by 1000 records of 50 tokens in the "
-        f"caller; the worker {first / 1024:.1f} MiB in the first quarter of {records} records, "
-        f"{last / 1024:.1f} MiB in the last"
+        f"caller; {_over_time(peaks_kib)}"
     )
+
+
+def _over_time(resident_kib: Sequence[int]) -> str:
+    """The worker's memory at the begin of a load and at its end."""
+    if len(resident_kib) < 4:
+        return "of the worker too few records tell nothing"
+    quarter = len(resident_kib) // 4
+    first, last = max(resident_kib[:quarter]), max(resident_kib[-quarter:])
+    return f"the worker {first / 1024:.1f} MiB in the first quarter, {last / 1024:.1f} in the last"
 
 
 def main() -> None:

@@ -177,7 +177,7 @@ def _lines(workers: Sequence[_Worker], silence_s: float) -> Iterator[dict[str, A
             if now_s - polled_s >= _POLL_S:
                 polled_s = now_s
                 yield None
-            for key, _ in selector.select(_POLL_S):
+            for key, _ in selector.select(max(0.0, polled_s + _POLL_S - now_s)):
                 worker = cast(_Worker, key.fileobj)
                 lines = worker.read()
                 if lines is None:

@@ -34,15 +34,15 @@ class LagMeter:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._late_s: list[float] = []
-        self._due_s = loop.time()
         self._schedule()
 
     def _schedule(self) -> None:
-        self._due_s = self._loop.time() + _TICK_S
-        self._timer = self._loop.call_at(self._due_s, self._tick)
+        # Not the loop's own clock: uvloop's stands still within a turn and counts whole ms.
+        self._due_s = time.monotonic() + _TICK_S
+        self._timer = self._loop.call_later(_TICK_S, self._tick)
 
     def _tick(self) -> None:
-        self._late_s.append(max(0.0, self._loop.time() - self._due_s))
+        self._late_s.append(max(0.0, time.monotonic() - self._due_s))
         self._schedule()
 
     def stop(self) -> float | None:
