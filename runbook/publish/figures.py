@@ -26,6 +26,7 @@ from runbook.publish.drawing import (
     draw_legend,
     draw_steps,
     finish,
+    present,
     shade_blocks,
     shift_of,
     side_by_side,
@@ -78,6 +79,53 @@ def ratio(cells: Sequence[Cell], decision: Mapping[str, Any], order: Sequence[st
     alt = "Gain in throughput over the baseline: " + (", ".join(said) or "nothing to compare")
     source = f"decision.json; blocks: {cells_source(cells)}"
     return finish(drawn, "ratio_to_baseline", alt, source)
+
+
+def acceptance(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
+    """Output tokens per verify step of the target by concurrency; 1: no draft was accepted."""
+    usable = [cell for cell in cells if cell.usable and cell.accept_length is not None]
+    look = styles({cell.config for cell in cells}, order)
+    drawn, (axes,) = canvas(7.2, 3.8)
+    said = _draw_by_concurrency(
+        axes,
+        usable,
+        look,
+        lambda config: by_concurrency(usable, config, lambda cell: cell.accept_length),
+    )
+    axes.axhline(1, color="#000000", lw=1, ls=":")
+    axes.set_ylabel("acceptance length (tok/step)")
+    axes.set_title("Output tokens per verify step; dotted: no draft accepted", fontsize=10)
+    draw_legend(drawn, {cell.config for cell in usable}, look)
+    alt = "Mean acceptance length: " + (", ".join(said) or "not known")
+    return finish(drawn, "acceptance_length", alt, cells_source(cells))
+
+
+def user_speed(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
+    """What one user sees (1000 / TPOT) against what all get together, a point a concurrency."""
+    usable = [cell for cell in cells if cell.usable and cell.tpot_p50_ms]
+    look = styles({cell.config for cell in cells}, order)
+    drawn, (axes,) = canvas(7.2, 4.4)
+    said: list[str] = []
+    outermost = max(usable, key=lambda cell: cell.output_tok_s or 0.0).config if usable else ""
+    for config in present(usable, look):
+        style, points = look[config], _speeds(usable, config)
+        x, y = [one for one, _, _ in points], [every for _, every, _ in points]
+        axes.plot(x, y, style.line + style.marker, color=style.colour)
+        for one, every, concurrency in points:
+            said.append(f"{config} at C={concurrency} {number(one)} a user, {number(every)} in all")
+            if config == outermost:
+                axes.annotate(
+                    f"C={concurrency}", (one, every), (5, 4), textcoords="offset points", size=8
+                )
+    axes.margins(0.1)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("speed of one user, 1000 / median TPOT (tok/s)")
+    axes.set_ylabel("output throughput of all (tok/s)")
+    axes.set_title("Speed of one user against the throughput of all, by concurrency", fontsize=10)
+    draw_legend(drawn, {cell.config for cell in usable}, look)
+    alt = "Tokens per second: " + ("; ".join(said) or "no usable cell with a TPOT")
+    return finish(drawn, "user_speed_by_throughput", alt, cells_source(cells))
 
 
 def latency(records: Iterable[Mapping[str, Any]], order: Sequence[str] = ()) -> Figure:
@@ -216,6 +264,15 @@ def _draw_distributions(
     axes.set_xlim(left=0)
     axes.set_ylim(0, 1.02)
     return said
+
+
+def _speeds(cells: Sequence[Cell], config: str) -> list[tuple[float, float, int]]:
+    """(speed of one user, throughput of all, concurrency), means over blocks, tok/s."""
+    every = by_concurrency(cells, config, lambda cell: cell.output_tok_s)
+    one = by_concurrency(
+        cells, config, lambda cell: 1000 / cell.tpot_p50_ms if cell.tpot_p50_ms else None
+    )
+    return [(statistics.fmean(one[c]), statistics.fmean(every[c]), c) for c in every]
 
 
 def _off_own_mean(cells: Sequence[Cell]) -> list[float]:

@@ -24,6 +24,16 @@ def throughput(run_path: Path, keep: bool = True) -> Figure:
     return _of_cells(figures.throughput, run_path, keep)
 
 
+def user_speed(run_path: Path, keep: bool = True) -> Figure:
+    """Speed of one user against the throughput of all."""
+    return _of_cells(figures.user_speed, run_path, keep)
+
+
+def acceptance(run_path: Path, keep: bool = True) -> Figure:
+    """Acceptance length by concurrency."""
+    return _of_cells(figures.acceptance, run_path, keep)
+
+
 def run_order(run_path: Path, keep: bool = True) -> Figure:
     """Throughput against the own mean in the order run."""
     return _of_cells(figures.run_order, run_path, keep)

@@ -33,7 +33,7 @@ def draw(name, cells=None):
     return getattr(figures, name)(cells, ORDER)
 
 
-NAMES = ["throughput", "ratio", "latency", "run_order"]
+NAMES = ["throughput", "ratio", "user_speed", "latency", "acceptance", "run_order"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -92,10 +92,12 @@ def test_saved_under_its_stable_name(run):
     for name in NAMES:
         getattr(run_figures, name)(run.path)
     assert sorted(path.name for path in (run.path / "figures").iterdir()) == [
+        "acceptance_length.png",
         "latency_distributions.png",
         "ratio_to_baseline.png",
         "run_order.png",
         "throughput_by_concurrency.png",
+        "user_speed_by_throughput.png",
     ]
 
 
