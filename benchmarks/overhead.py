@@ -62,7 +62,9 @@ def watch(runner: subprocess.Popen[bytes]) -> Watched:
             if what == "server":
                 seen.servers.append(span)
             else:
-                seen.notebooks[what] = span
+                # A fork of it bears its name until it becomes its own program.
+                first, last = seen.notebooks.get(what, span)
+                seen.notebooks[what] = (min(first, span[0]), max(last, span[1]))
             poll.unregister(descriptor)
             os.close(descriptor)
         known &= {int(one.name) for one in Path("/proc").glob("[0-9]*")}
