@@ -41,7 +41,7 @@ font-size: .88rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .6rem; border: 1px solid #ddd; vertical-align: top; }
 th { background: #f2f2f2; }
 td { overflow-wrap: anywhere; min-width: 3rem; }
-td:first-child { overflow-wrap: normal; }
+td:nth-child(-n+2) { overflow-wrap: normal; }
 pre { padding: .8rem; overflow-x: auto; background: #f6f6f6; border: 1px solid #e3e3e3; \
 font-size: .85rem; }
 code { font-family: ui-monospace, monospace; }
