@@ -79,7 +79,6 @@ def measure(
             ended = life.is_last and life.block in params.choose.looks[:-1]
             if ended and enough and enough(book.measurements().cells):
                 on_cell(f"decided after {life.block} of {len(blocks)} blocks", total, total)
-                book.note(f"ended at the look after {life.block} of {len(blocks)} blocks: decided")
                 break
         return book.measurements()
 

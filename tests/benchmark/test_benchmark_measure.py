@@ -275,10 +275,15 @@ def test_a_run_ends_at_a_look_that_decides_and_stays_ended(bench, tmp_path, port
 
     run = Run(tmp_path / "looks", params)
     run.path.mkdir()
+    said: list[str] = []
+
+    def told(text: str, done: int, total: int) -> None:
+        said.append(text)
+
     for _ in range(2):
-        found = measure(run, bench.launcher, StandIn(), quiet, enough)
+        found = measure(run, bench.launcher, StandIn(), told, enough)
         assert [cell.block for cell in found.cells] == [1, 2, 3]
-        assert "ended at the look after 3 of 4 blocks: decided" in found.notes
+        assert said[-1] == "decided after 3 of 4 blocks"
     assert asked == [3, 3] and len(bench.launcher.started) == 3
     assert len(measure(run, bench.launcher, StandIn(), quiet, lambda cells: False).cells) == 4
 
