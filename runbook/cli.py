@@ -251,40 +251,85 @@ def bench(
     sys.exit(0 if verdict.ok else 1)
 
 
+@verbs.command()
+@click.argument("place", metavar="PARAMS|RUN", type=click.Path(path_type=Path))
+@_AS_JSON
+@click.option("--watch", "every_s", type=float, metavar="SECONDS", help="Look until there is any.")
+def drift(place: Path, as_json: bool, every_s: float | None) -> None:
+    """Compare the running service with what was installed and measured; exit 1 with the list."""
+    from runbook import drifting
+
+    with drifting.opened(place, lambda path: _load(path, ())) as work:
+        sys.exit(drifting.watch(work, every_s, click.echo, as_json))
+
+
+@verbs.command()
+@_run_folder("before")
+@_run_folder("after")
+@_AS_JSON
+def compare(before: Path, after: Path, as_json: bool) -> None:
+    """Print what changed between two runs: stack, parameters, figures, choice."""
+    from runbook import comparing
+    from runbook.run import Run
+
+    found = comparing.compare(Run.open(before), Run.open(after))
+    click.echo(comparing.as_json(found) if as_json else comparing.as_text(found))
+
+
+@verbs.command()
+@click.option("--pid", type=click.IntRange(min=1), help="The process that was started by hand.")
+@click.option("--unit", "unit_name", metavar="NAME", help="The unit that runs it.")
+@click.option("--to", type=click.Path(path_type=Path), help="The file (default: printed).")
+def adopt(pid: int | None, unit_name: str | None, to: Path | None) -> None:
+    """Turn a running server of this machine into a parameters file; the server is left alone."""
+    from runbook import adopting
+
+    click.echo(adopting.adopt(pid, unit_name, to), nl=to is not None)
+
+
 @verbs.group()
 def service() -> None:
     """Plan, install, prove, roll back, look at and remove the service of PARAMS."""
 
 
+def _nothing(verb: Verb) -> Verb:
+    return verb
+
+
 def _service_verb(name: str, text: str) -> None:
     """Add one verb; each opens the host of the run and ends with its exit code."""
+
+    only_boot = click.option(
+        "--after-boot", is_flag=True, help="Only how it came back at the last boot, undisturbed."
+    )
 
     @service.command(name, help=text)
     @_PARAMS
     @click.option("--run", "run_folder", type=click.Path(path_type=Path), help="Default: newest.")
     @click.option("--unmeasured", metavar="REASON", help="Install what was not measured, and why.")
     @click.option("--overwrite-edits", is_flag=True, help="Replace hand edits; a backup is kept.")
+    @(only_boot if name == "verify" else _nothing)
     @_AS_JSON
     @_OVERRIDES
     def verb(
         params_file: Path,
         run_folder: Path | None,
         unmeasured: str | None,
-        overwrite_edits: bool,
         as_json: bool,
         overrides: tuple[str, ...],
+        **given: bool,
     ) -> None:
         from runbook import service_verbs
 
         parameters = _load(params_file, overrides)
         with service_verbs.opened(name, parameters, run_folder, unmeasured, as_json) as desk:
-            sys.exit(getattr(desk, name)(overwrite_edits=overwrite_edits))
+            sys.exit(getattr(desk, name)(**given))
 
 
 for _name, _text in {
     "plan": "Print unit, difference and meaning of an install; change nothing.",
     "install": "Print the plan, then apply it.",
-    "verify": "Prove the installed service. It is killed, and a box is rebooted and cut.",
+    "verify": "Prove the installed service. It is stopped, killed, and a box rebooted and cut.",
     "rollback": "Print the plan that brings the last good generation back, then apply it.",
     "status": "Print what is installed and how it is; exit 1 when it is not as it should be.",
     "logs": "Print the end of the service's journal.",

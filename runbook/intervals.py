@@ -52,6 +52,27 @@ def prediction_interval(values: Sequence[float], confidence: float = CONFIDENCE)
     return _interval(values, confidence, new_values=1)
 
 
+def difference_interval(
+    before: Sequence[float], after: Sequence[float], confidence: float = CONFIDENCE
+) -> Estimate:
+    """Two-sided interval of ``mean(after) - mean(before)`` for values that are not paired (Welch).
+
+    For two runs, which share no block. Fewer than three values on a side get no interval. Raises
+    ``ValueError`` where a side has none.
+    """
+    one, other = mean_interval(before), mean_interval(after)
+    mean, fewest = other.mean - one.mean, min(one.n, other.n)
+    if one.sd is None or other.sd is None:
+        return Estimate(mean, None, None, fewest, None, too_few(fewest))
+    parts = [one.sd**2 / one.n, other.sd**2 / other.n]
+    total = math.fsum(parts)
+    if total == 0:
+        return Estimate(mean, mean, mean, fewest, 0.0)
+    degrees = total**2 / (parts[0] ** 2 / (one.n - 1) + parts[1] ** 2 / (other.n - 1))
+    half = float(special.stdtrit(degrees, (1 + confidence) / 2)) * math.sqrt(total)
+    return Estimate(mean, mean - half, mean + half, fewest, math.sqrt(total * fewest))
+
+
 def _interval(values: Sequence[float], confidence: float, new_values: int) -> Estimate:
     n = len(values)
     if n == 0:

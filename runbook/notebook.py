@@ -101,6 +101,12 @@ class Work:
             as_units = self.params.benchmark.launch == "unit"
             if as_units and self.host.why_no_systemd() is None:
                 self._launcher = UnitLauncher(self.host)
+            elif self.params.host.kind == "ssh":
+                raise NotHere(
+                    self.host.why_no_systemd() or "benchmark.launch is process",
+                    "servers as units, on the host that ssh reaches",
+                    "set benchmark.launch: unit, or run the runbook on the host itself",
+                )
             else:
                 self._launcher = ProcessLauncher(self.folder / "logs")
         return self._launcher

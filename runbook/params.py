@@ -78,12 +78,18 @@ class Host(Strict):
     """Where the service will live."""
 
     kind: Literal["local", "box", "ssh"] = Field("local", description="local, box or ssh")
-    address: str | None = Field(None, description="ssh: user@host as ssh(1) takes it")
+    address: str | None = Field(None, description="ssh: user@host, or ssh://user@host:port")
+    ssh_config: AbsolutePath | Literal[""] = Field("", description="empty: the user's own")
+    sudo: bool = Field(False, description="commands run through sudo -n, for who is not root")
 
     @model_validator(mode="after")
     def _address_belongs_to_ssh(self) -> Host:
         if (self.kind == "ssh") != (self.address is not None):
             raise ValueError("address is for kind: ssh, and ssh needs one")
+        if self.address is not None and self.address.startswith("-"):
+            raise ValueError("address is an option of ssh, not a host")
+        if self.sudo and self.kind == "box":
+            raise ValueError("sudo is for kind: local or ssh; a box needs root")
         return self
 
 
@@ -166,6 +172,19 @@ class Server(Strict):
     env: dict[EnvName, EnvValue] = Field(default_factory=dict, description="for all configurations")
     timeouts: Timeouts = Field(Timeouts(), description="how long to wait")
     api_key: ApiKey | None = Field(None, description="null: the server takes no key")
+    open_to_all: bool = Field(
+        False, description="true: it may listen on all addresses without a key"
+    )
+
+    @model_validator(mode="after")
+    def _not_open_to_all(self) -> Server:
+        everywhere = self.address in ("", "0.0.0.0", "::")
+        if everywhere and self.api_key is None and not self.open_to_all:
+            raise ValueError(
+                f"address {self.address!r} listens on all addresses without a key: set "
+                "server.api_key.file, a narrower address, or server.open_to_all: true"
+            )
+        return self
 
 
 class Configuration(Strict):
@@ -306,6 +325,27 @@ class Choose(Strict):
         return self
 
 
+class Guard(Strict):
+    """What is looked at before every start of the unit, against what was measured.
+
+    ``fail``: another finding, or none where there was one, and the server is not started.
+    ``warn``: it is said in the journal and in ``runbook service status``. ``off``: not looked at.
+    """
+
+    model: Level = Field("fail", description="place, size, time and content of the target")
+    draft: Level = Field("fail", description="the same of the draft")
+    interpreter: Level = Field("fail", description="program and version that serve")
+    sitecustomize: Level = Field("fail", description="which file Python loads, and its content")
+    packages: Level = Field("fail", description="versions of the server and of stack.packages")
+    port: Level = Field("fail", description="nobody listens there; the holder is named")
+    gpus: Level = Field("fail", description="the very GPUs, and their driver")
+    gpu_memory: Level = Field("fail", description="nobody holds the memory of the GPUs")
+    topology: Level = Field("fail", description="the links between the GPUs")
+    nccl: Level = Field("fail", description="nccl.conf as the service's user reads it")
+    shm: Level = Field("warn", description="stack.min_shm_gib free in /dev/shm")
+    disk: Level = Field("warn", description="stack.min_disk_gib free at server.cwd")
+
+
 class Service(Strict):
     """The unit that is installed."""
 
@@ -322,10 +362,21 @@ class Service(Strict):
     start_limit_burst: Annotated[int, Field(ge=1, le=100)] = Field(
         3, description="failed starts after which it stays failed"
     )
+    guard: Guard = Field(Guard(), description="what is looked at before each start")
     burst: Annotated[int, Field(ge=1, le=10000)] = Field(
         200, description="completions that prove it"
     )
+    replaces: list[UnitName] = Field(
+        default_factory=list,
+        description="units that serve now: they rest while it measures, and give way to this one",
+    )
     unproved: Literal["fail", "warn"] = Field("fail", description="what an unprovable proof does")
+
+    @model_validator(mode="after")
+    def _replaces_others(self) -> Service:
+        if self.unit in self.replaces:
+            raise ValueError(f"{self.unit} cannot replace itself: it rests by itself")
+        return self
 
 
 def _markdown_alone() -> list[Format]:
@@ -373,6 +424,7 @@ class Params(Strict):
                 near = difflib.get_close_matches(name, names, 1)
                 hint = f", did you mean {near[0]}?" if near else ""
                 raise ValueError(f"choose names {name}, which is no configuration{hint}")
+        self._refuse_what_lies_here()
         for limit in self.choose.limits.max_regress:
             if limit not in map(str, self.benchmark.concurrencies):
                 raise ValueError(
@@ -397,6 +449,19 @@ class Params(Strict):
                     f"choose.mix weighs C={share.concurrency}, which benchmark.concurrencies lacks"
                 )
         return self
+
+    def _refuse_what_lies_here(self) -> None:
+        """Over ssh nothing is copied to the host but unit, gate and guard."""
+        server = self.server
+        if self.host.kind != "ssh":
+            return
+        if not server.interpreter or server.model.startswith("embedded:"):
+            raise ValueError("over ssh, server.interpreter and server.model are paths of that host")
+        if server.api_key is not None and not server.api_key.allow_argv:
+            raise ValueError(
+                "over ssh the launcher that reads the API key is not on that host: run the runbook "
+                "there (host.kind: local), or set server.api_key.allow_argv"
+            )
 
     def configuration(self, name: str) -> Configuration:
         """The configuration of that name. Raises ``BadInput`` with the nearest name."""

@@ -6,7 +6,6 @@ from typing import Any
 
 from runbook import benchmark
 from runbook.engines import engine_for
-from runbook.errors import BadInput
 from runbook.params import Params
 from runbook.progress import clock
 from runbook.verify_stack import require_known_checks
@@ -24,12 +23,6 @@ def preview(parameters: Params) -> dict[str, Any]:
         for configuration in parameters.configurations
     }
     benchmark.plan_workload(parameters, benchmark.workload_of(parameters.workload).prompts)
-    if parameters.host.kind == "ssh":
-        raise BadInput(
-            "host.kind is ssh, which this release cannot do yet",
-            "local or box",
-            "run the runbook on the host itself, with host.kind: local",
-        )
     cost = benchmark.estimate(parameters)
     return {
         "name": parameters.name,
@@ -37,6 +30,8 @@ def preview(parameters: Params) -> dict[str, Any]:
         "lives": len(launches) * parameters.benchmark.blocks,
         "estimated_s": round(cost.seconds),
         "estimate_assumes": cost.assumes,
+        "host": parameters.host.kind,
+        "rests": parameters.service.replaces,
         "configurations": launches,
         "open": [
             {"name": check.name, "status": check.status, "found": check.found, "fix": check.fix}
@@ -59,4 +54,14 @@ def as_text(shown: dict[str, Any]) -> str:
         f"The benchmark starts {shown['lives']} server lives and takes about "
         f"{clock(shown['estimated_s'])} ({shown['estimate_assumes']})."
     )
+    if shown["host"] == "ssh":
+        lines.append(
+            "The load would come over ssh, and its way would be measured with it: to measure, run "
+            "the runbook on the host itself (host.kind: local)."
+        )
+    if shown["rests"]:
+        lines.append(
+            f"With --apply, {', '.join(shown['rests'])} rests while it measures, is brought back "
+            "after it, and gives way to the new service once that has served."
+        )
     return "\n".join(lines)

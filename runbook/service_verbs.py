@@ -143,26 +143,47 @@ class Desk:
             self.work.end("install_service", Verdict(True, by))
         else:
             self.work.run.restore(before)
+        room.record_monitoring(self.work.run, self.work.params, plan.target)
         self._tell(said)
         self._record()
         return 0
 
-    def verify(self, overwrite_edits: bool) -> int:
-        """Prove what is installed."""
+    def verify(self, overwrite_edits: bool, after_boot: bool) -> int:
+        """Prove what is installed, or only how it came back at the last boot."""
         target = room.installed(self.work.host, self.service.unit)
+        if after_boot:
+            return self._verify_boot(target)
         self.work.begin("install_service")
-        proofs = room.prove(self.work.host, self.work.params, target, self.work.run)
-        if self.as_json:
-            click.echo(json.dumps([asdict(proof) for proof in proofs], indent=1))
-        else:
-            for proof in proofs:
-                click.echo(f"{proof.name}: {proof.status} ({proof.evidence})")
+        proofs = room.prove(
+            self.work.host,
+            self.work.params,
+            target,
+            self.work.run,
+            speed=stages.speed_of(self.work),
+        )
+        self._show_proofs(proofs)
         verdict = room.verdict(proofs, self.service.unproved, self.service.unit)
         self.work.end("install_service", verdict)
         stages.note_boot(self.work, proofs)
         self._tell(str(verdict))
         self._record()
         return 0 if verdict.ok else 1
+
+    def _verify_boot(self, target: room.Target) -> int:
+        proof = room.prove_boot(self.work.host, self.work.params, target, self.work.run)
+        self._show_proofs([proof])
+        stages.note_boot(self.work, [proof])
+        verdict = room.verdict([proof], self.service.unproved, self.service.unit)
+        self._tell(str(verdict))
+        self._record()
+        return 0 if verdict.ok else 1
+
+    def _show_proofs(self, proofs: list[room.Proof]) -> None:
+        if self.as_json:
+            click.echo(json.dumps([asdict(proof) for proof in proofs], indent=1))
+            return
+        for proof in proofs:
+            click.echo(f"{proof.name}: {proof.status} ({proof.evidence})")
 
     def status(self, overwrite_edits: bool) -> int:
         """Print what is installed and how it is."""

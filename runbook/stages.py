@@ -7,7 +7,8 @@ and artefacts, and what they answer becomes the next artefact.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -18,7 +19,8 @@ from runbook import progress
 from runbook import verify_stack as stack_room
 from runbook.cells import Cell
 from runbook.checks import Verdict
-from runbook.errors import NotChosen, NotHere
+from runbook.errors import Blocked, NotChosen, NotHere
+from runbook.launch.resting import resting, see
 from runbook.notebook import Work
 from runbook.publish import document, plan_document
 from runbook.publish.tables import Markdown, fence
@@ -54,8 +56,10 @@ def cost(work: Work) -> Markdown:
         return Markdown("One short block at the lowest concurrency: under a minute.")
     found = benchmark_room.estimate(work.params)
     lives = len(work.params.configurations) * work.params.benchmark.blocks
+    rests = work.params.service.replaces
+    said = f" While it measures, {', '.join(rests)} rests (with `--apply` only)." if rests else ""
     return Markdown(
-        f"{lives} server lives, about {progress.clock(found.seconds)} ({found.assumes})."
+        f"{lives} server lives, about {progress.clock(found.seconds)} ({found.assumes}).{said}"
     )
 
 
@@ -74,7 +78,29 @@ def benchmark(work: Work) -> benchmark_room.Measurements:
     def enough(cells: Sequence[Cell]) -> bool:
         return choose_room.ask(cells, work.params.choose, names).status == "chosen"
 
-    return benchmark_room.measure(work.run, work.launcher, work.engine, report, enough)
+    with _others_resting(work):
+        return benchmark_room.measure(work.run, work.launcher, work.engine, report, enough)
+
+
+@contextmanager
+def _others_resting(work: Work) -> Iterator[None]:
+    """What serves on the host now rests while it is measured there. Raises ``Blocked`` where that
+    would stop something without ``apply``."""
+    service = work.params.service
+    units = [service.unit, *service.replaces]
+    if work.host.why_no_systemd() is not None:
+        yield
+        return
+    running = [unit for unit in units if see(work.host, unit).active]
+    if running and not work.apply:
+        estimate = progress.clock(benchmark_room.estimate(work.params).seconds)
+        raise Blocked(
+            f"{', '.join(running)} serves on this host and holds what the benchmark needs",
+            f"leave to stop it for about {estimate}; it is brought back, whatever happens",
+            "runbook run PARAMS --apply",
+        )
+    with resting(work.host, units, lambda text: print(text, flush=True)):
+        yield
 
 
 def measured_verdict(measured: benchmark_room.Measurements) -> Verdict:
@@ -148,6 +174,7 @@ def plan_service(work: Work) -> service_room.Plan | None:
     measured = service_room.measured_in(work.run, choice)
     plan = service_room.plan_service(work.host, work.params, choice, measured, work.folder.name)
     service_room.record_plan(work.run, plan)
+    service_room.record_monitoring(work.run, work.params, plan.target)
     return plan
 
 
@@ -170,6 +197,7 @@ def install_service(work: Work, plan: service_room.Plan | None) -> None:
 def installed_line(plan: service_room.Plan, applied: service_room.Applied) -> str:
     """One line: what an install did."""
     took = f", served after {applied.served_s:.1f} s" if applied.served_s else ""
+    took += f", nobody answered for {applied.downtime_s:.1f} s" if applied.downtime_s else ""
     done = "installed" if applied.changed else "installed already, nothing changed"
     return f"{plan.target.unit}: {done} (generation {applied.generation}{took})"
 
@@ -185,9 +213,15 @@ def prove_service(work: Work, plan: service_room.Plan | None) -> list[service_ro
         work.run,
         lambda proof: print(f"{proof.name}: {proof.status}", flush=True),
         work.engine,
+        speed_of(work),
     )
     note_boot(work, proofs)
     return proofs
+
+
+def speed_of(work: Work) -> Callable[[str, int], float | None]:
+    """Measures what the service gives now, by the id of its model and a concurrency."""
+    return lambda model, at: benchmark_room.measure_again(work.params, model, at)
 
 
 def note_boot(work: Work, proofs: list[service_room.Proof]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from runbook.hosts.box import Box
 from runbook.hosts.box_needs import cgroup2_folder, why_no_box
-from runbook.launch import owner
+from runbook.owning import owner
 
 
 def need_box(folder: Path) -> None:

@@ -115,3 +115,15 @@ def test_looks_share_what_may_err():
     assert sum(spent) == pytest.approx(0.05)
     assert intervals.look_confidence([], 4) == intervals.look_confidence([4], 4) == 0.95
     assert intervals.look_confidence(looks, 4) == intervals.look_confidence(looks, 5)
+
+
+@given(values, values)
+def test_the_interval_of_two_runs_is_welchs(xs, ys):
+    found = intervals.difference_interval(xs, ys)
+    test = stats.ttest_ind(ys, xs, equal_var=False).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((test.low, test.high), abs=1e-9)
+
+
+def test_two_runs_of_which_one_has_two_blocks_get_no_interval():
+    found = intervals.difference_interval([0.1, 0.2, 0.3], [0.4, 0.5])
+    assert (found.mean, found.low, found.n) == (pytest.approx(0.25), None, 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runbook.benchmark.cost import Cost, estimate
-from runbook.benchmark.measure import measure, measure_briefly
+from runbook.benchmark.measure import measure, measure_again, measure_briefly
 from runbook.benchmark.measurements import Measurements, load_measurements, verdict
 from runbook.benchmark.workload import plan_workload, shuffled, workload_of
 
@@ -13,6 +13,7 @@ __all__ = [
     "estimate",
     "load_measurements",
     "measure",
+    "measure_again",
     "measure_briefly",
     "plan_workload",
     "shuffled",

@@ -22,7 +22,6 @@ from runbook.benchmark.workload import CellWorkload
 from runbook.cells import Cell, CellStatus
 from runbook.engines.base import Counters, Engine, ServerInfo
 from runbook.errors import BadInput, Blocked, NotHere, ServerFailed
-from runbook.launch.ports import port_holder
 from runbook.launch.server import Launcher, RunningServer, local_url
 from runbook.launch.spec import LaunchSpec
 from runbook.load import LoadPlan, LoadResult, Prompt, Record, run_load
@@ -122,7 +121,7 @@ def measure_life(bench: Bench, life: Life) -> Unmeasured | None:
 
 
 def _measure_life(bench: Bench, life: Life) -> Unmeasured | None:
-    _refuse_busy_port(bench.params.server.port)
+    _refuse_busy_port(bench)
     number = bench.book.open_life()
     cells = [replace(cell, life=number) for cell in life.cells]
     name = f"{life.configuration.name}-life{number}"
@@ -157,9 +156,10 @@ def files_mark(spec: LaunchSpec) -> str:
     return hashlib.sha256("\n".join(listed).encode()).hexdigest()[:16]
 
 
-def _refuse_busy_port(port: int) -> None:
+def _refuse_busy_port(bench: Bench) -> None:
     """A server that answers there already would be measured in place of the one to be started."""
-    holder = port_holder(port)
+    port = bench.params.server.port
+    holder = bench.launcher.port_holder(port)
     if holder is not None:
         raise NotHere(
             f"port {port} is in use: {holder}",
@@ -264,10 +264,24 @@ def _send(
     """Send each of ``prompts`` once; ``output_tokens`` other than the workload's for a warm-up."""
     if not prompts:
         return _NO_LOAD
-    params = bench.params
-    plan = LoadPlan(
+    plan = plan_load(bench.params, info.model_id, concurrency, prompts, output_tokens)
+    load = run_load(plan, on_record, server.alive)
+    if load.ended_early is None and not server.alive():
+        return replace(load, ended_early="the server died")
+    return load
+
+
+def plan_load(
+    params: Params,
+    model_id: str,
+    concurrency: int,
+    prompts: tuple[Prompt, ...],
+    output_tokens: int | None = None,
+) -> LoadPlan:
+    """Each of ``prompts`` once, asked as the parameters say."""
+    return LoadPlan(
         url=local_url(params.server),
-        model=info.model_id,
+        model=model_id,
         prompts=prompts,
         requests=len(prompts),
         concurrency=concurrency,
@@ -278,10 +292,6 @@ def _send(
         api_key_file=params.server.api_key.file if params.server.api_key else None,
         extra={"ignore_eos": True} if params.workload.ignore_eos else {},
     )
-    load = run_load(plan, on_record, server.alive)
-    if load.ended_early is None and not server.alive():
-        return replace(load, ended_early="the server died")
-    return load
 
 
 def _read_counters(bench: Bench, server: RunningServer) -> Counters | None:

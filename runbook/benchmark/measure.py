@@ -8,12 +8,14 @@ from pathlib import Path
 
 from runbook.benchmark.blocks import Block, plan_blocks
 from runbook.benchmark.book import Book
-from runbook.benchmark.lives import Bench, Life, Unmeasured, measure_life
+from runbook.benchmark.figures import tokens_per_second
+from runbook.benchmark.lives import Bench, Life, Unmeasured, measure_life, plan_load
 from runbook.benchmark.measurements import Measurements, shorten
 from runbook.benchmark.workload import plan_workload, workload_of
 from runbook.cells import Cell
 from runbook.engines.base import Engine
 from runbook.launch.server import Launcher
+from runbook.load import run_load
 from runbook.params import Params
 from runbook.run import Run
 
@@ -127,3 +129,17 @@ def measure_briefly(
     found = measure(run, launcher, engine, on_cell)
     note = "one block of two requests: enough to see it work, not to compare by"
     return replace(found, notes=(note, *found.notes))
+
+
+def measure_again(params: Params, model_id: str, concurrency: int) -> float | None:
+    """Output tokens a second of one cell on the server that serves now, asked as in a run.
+
+    Nothing is recorded. ``None`` where the answers came without usage, or none came.
+    """
+    asked = plan_workload(params, workload_of(params.workload).prompts)[concurrency]
+    if asked.warmup:
+        short = params.benchmark.warmup_tokens
+        run_load(plan_load(params, model_id, concurrency, asked.warmup, short))
+    load = run_load(plan_load(params, model_id, concurrency, asked.measured))
+    steady = params.benchmark.window == "steady"
+    return tokens_per_second(load.records, concurrency if steady else None)

@@ -60,6 +60,8 @@ class Engine(Protocol):
     name: str
     distribution: str
     """The package that holds the server, as its interpreter's package list names it."""
+    overwrites: frozenset[str]
+    """Variables that the server itself sets for its workers, whatever it was given."""
     stack_checks: tuple[str, ...]
     """Names of the checks that ``check_stack`` makes, for ``stack.checks``."""
 

@@ -164,12 +164,18 @@ def first_model(listing: Any) -> str | None:
     return model_id if isinstance(model_id, str) and model_id else None
 
 
-def _completion_tokens(client: httpx.Client, model: str, deadline: float) -> int:
-    """Output tokens of one short streamed completion: of usage, else events that carried text."""
+def _completion_tokens(
+    client: httpx.Client,
+    model: str,
+    deadline: float,
+    tokens: int = _PROBE_TOKENS,
+    begun: Callable[[], None] = lambda: None,
+) -> int:
+    """Output tokens of one streamed completion: of usage, else events that carried text."""
     asked = {
         "model": model,
         "messages": [{"role": "user", "content": _PROBE_PROMPT}],
-        "max_tokens": _PROBE_TOKENS,
+        "max_tokens": tokens,
         "temperature": 0,
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -182,11 +188,36 @@ def _completion_tokens(client: httpx.Client, model: str, deadline: float) -> int
         for event in _events(response, deadline):
             if event.get("error"):
                 raise _NotYet(f"the completion failed: {str(event['error'])[:200]}")
-            counted += _carries_text(event)
+            if _carries_text(event):
+                counted += 1
+                begun()
             usage = event.get("usage")
             if isinstance(usage, dict) and isinstance(usage.get("completion_tokens"), int):
                 in_usage = usage["completion_tokens"]
     return counted if in_usage is None else in_usage
+
+
+def stream(
+    endpoint: Endpoint,
+    model: str,
+    tokens: int,
+    timeout_s: float,
+    begun: Callable[[], None] = lambda: None,
+) -> int:
+    """One streamed completion to its end; ``begun`` is called at its first token. Its tokens.
+
+    Raises ``ServerFailed`` when it does not come to its end.
+    """
+    deadline = time.monotonic() + timeout_s
+    try:
+        with endpoint.client(timeout_s) as client:
+            return _completion_tokens(client, model, deadline, tokens, begun)
+    except (_NotYet, httpx.HTTPError) as error:
+        raise ServerFailed(
+            f"a completion of {endpoint.url} was broken off: {_in_words(error)}",
+            "an answer to its end",
+            "read the server's log",
+        ) from None
 
 
 def _events(response: httpx.Response, deadline: float) -> Iterator[dict[str, Any]]:

@@ -24,7 +24,7 @@ UNKNOWN = "unknown"
 
 _SPECULATION_OPTION = "--spec-type"
 _LAUNCHER = Path(serve_llamacpp.__file__).absolute()
-_FROM_PARAMETERS = {
+FROM_PARAMETERS = {
     "--host": "server.address",
     "--port": "server.port",
     "--model": "server.model",
@@ -39,6 +39,7 @@ class LlamaCpp:
 
     name = "llamacpp"
     distribution = "xllamacpp"
+    overwrites: frozenset[str] = frozenset()
     stack_checks: tuple[str, ...] = ()
 
     def __init__(self, key_file: str | None = None) -> None:
@@ -231,10 +232,10 @@ def _own_arguments(words: Sequence[str], key: str) -> Sequence[str]:
     """``words``, refused when they set what has a parameter of its own."""
     for word in words:
         option = word.partition("=")[0]
-        if option in _FROM_PARAMETERS:
+        if option in FROM_PARAMETERS:
             raise BadInput(
-                f"{key}: {option} is set by {_FROM_PARAMETERS[option]}",
+                f"{key}: {option} is set by {FROM_PARAMETERS[option]}",
                 f"no {option} among the arguments",
-                f"set {_FROM_PARAMETERS[option]}",
+                f"set {FROM_PARAMETERS[option]}",
             )
     return words

@@ -18,6 +18,17 @@ _IN_COMMAND = re.compile(rf"""({_OPTION})(=|\s+)('[^']*'|"[^"]*"|\S+)""", re.IGN
 _OPTION_ALONE = re.compile(_OPTION, re.IGNORECASE)
 
 
+_ANY_OPTION = re.compile(r"--?(?:[a-z-]+-)?(?:api-key|password|passwd|secret|token)", re.IGNORECASE)
+_SECRET_VALUE = re.compile(r"://[^/\s:@]*:[^/\s@]+@|^(?:hf_|sk-|ghp_|github_pat_)\w{8}", re.ASCII)
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable or an option looks like a secret, by its name or by its value; rather
+    once too often."""
+    named = _SECRET_NAME.search(name) or _ANY_OPTION.fullmatch(name)
+    return bool(named and value) or bool(_SECRET_VALUE.search(value))
+
+
 def without_secrets(value: Any) -> Any:
     """A copy of a JSON value: whatever has a secret's name is ``<removed>``, at any depth, and so
     is a secret behind its option in a command. Numbers, ``None`` and empty text stay."""

@@ -37,7 +37,7 @@ from runbook.engines.sglang_options import (
     read_switch,
     refuse_own,
 )
-from runbook.engines.sglang_releases import find_release
+from runbook.engines.sglang_releases import OVERWRITES, find_release
 from runbook.errors import BadInput, NotHere, ServerFailed
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Configuration, Params, Server
@@ -55,6 +55,7 @@ class SGLang:
 
     name = "sglang"
     distribution = "sglang"
+    overwrites = frozenset(OVERWRITES)
     stack_checks = STACK_CHECKS
 
     def __init__(self, key_file: str | None = None, server: Server | None = None) -> None:

@@ -12,7 +12,7 @@ from runbook.params import Configuration, Server
 NO_SPECULATION = "none"
 SPEC_V2 = "SGLANG_ENABLE_SPEC_V2"
 
-_ALIASES = {
+ALIASES = {
     "--model": "--model-path",
     "--speculative-algo": "--speculative-algorithm",
     "--speculative-draft": "--speculative-draft-model-path",
@@ -21,14 +21,14 @@ _ALIASES = {
     "--dp": "--data-parallel-size",
     "--dp-size": "--data-parallel-size",
 }
-_FROM_PARAMETERS = {
+FROM_PARAMETERS = {
     "--host": "server.address",
     "--port": "server.port",
     "--model-path": "server.model",
     "--speculative-draft-model-path": "server.draft",
     "--api-key": "server.api_key",
 }
-_OUT_OF_SIGHT = {
+OUT_OF_SIGHT = {
     "--admin-api-key": ("a secret among the arguments", "leave it out: the runbook needs none"),
     "--config": ("a file of further options", "write its options into server.args"),
 }
@@ -107,7 +107,7 @@ def read_options(words: Sequence[str]) -> Options:
         following = words[position + 1] if position + 1 < len(words) else "--"
         if not equals:
             value = "" if following.startswith("--") else following
-        values[_ALIASES.get(name, name)] = value
+        values[ALIASES.get(name, name)] = value
     return Options(values)
 
 
@@ -126,15 +126,15 @@ def refuse_own(words: Iterable[str], key: str) -> None:
         written = word.partition("=")[0]
         if not written.startswith("--") or written == "--":
             continue
-        name = _ALIASES.get(written, written)
-        for option, parameter in _FROM_PARAMETERS.items():
+        name = ALIASES.get(written, written)
+        for option, parameter in FROM_PARAMETERS.items():
             if option.startswith(name):
                 raise BadInput(
                     f"{key}: {written} is set by {parameter}",
                     f"no {written} among the arguments",
                     f"set {parameter}",
                 )
-        for option, (found, do) in _OUT_OF_SIGHT.items():
+        for option, (found, do) in OUT_OF_SIGHT.items():
             if name == option:
                 raise BadInput(f"{key}: {written}: {found}", "arguments in plain sight", do)
 

@@ -7,15 +7,15 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from runbook import params
-from runbook.errors import BadInput
 from runbook.hosts.base import Done, Host
 from runbook.hosts.box import Box
 from runbook.hosts.box_needs import not_shown, why_no_box
 from runbook.hosts.local import LocalHost
+from runbook.hosts.ssh import SshHost
 from runbook.rehearsal import model
 from runbook.run import clone_root
 
-__all__ = ["Box", "Done", "Host", "LocalHost", "open_for", "open_host", "why_no_box"]
+__all__ = ["Box", "Done", "Host", "LocalHost", "SshHost", "open_for", "open_host", "why_no_box"]
 
 
 def open_for(
@@ -36,25 +36,26 @@ def open_for(
         clone_root() or Path(__file__).parents[2],
         *(path for path in paths if path.exists() and not_shown(path)),
     ]
-    return open_host(parameters.host, run_folder / "box", seen)
+    return open_host(parameters.host, run_folder / "box", seen, server.port)
 
 
 @contextmanager
-def open_host(host: params.Host, state: Path, binds: Iterable[Path] = ()) -> Iterator[Host]:
+def open_host(
+    host: params.Host, state: Path, binds: Iterable[Path] = (), port: int | None = None
+) -> Iterator[Host]:
     """The host of these parameters, up while the context is entered.
 
     ``state``: the folder for a box's files. ``binds``: what of this machine a box must see,
-    read-only. Raises ``NotHere`` with the reason where no box can be made, ``RunBusy`` when
+    read-only. ``port`` of an ssh host is reached at the same port here. Raises ``NotHere`` with the
+    reason where no box can be made, ``HostFailed`` with what ssh says, ``RunBusy`` when
     another process has this box open.
     """
     if host.kind == "local":
-        yield LocalHost()
+        yield LocalHost(host.sudo)
     elif host.kind == "box":
         with Box(state, binds) as box:
             yield box
     else:
-        raise BadInput(
-            "host.kind is ssh, which this release cannot do yet",
-            "local or box",
-            "run the runbook on the host itself, with host.kind: local",
-        )
+        assert host.address is not None
+        with SshHost(host.address, port, host.ssh_config, host.sudo) as far:
+            yield far

@@ -43,6 +43,9 @@ class Host(ABC):
 
     kind: ClassVar[str]
 
+    #: Whether it is the host that was asked for, and no machine in its place.
+    is_there = True
+
     @abstractmethod
     def execute(self, argv: Sequence[str], stdin: bytes, timeout_s: float) -> Done:
         """Run ``argv`` to its end and return it whatever its code. ``HostFailed`` on time-out."""
@@ -55,6 +58,11 @@ class Host(ABC):
     @abstractmethod
     def why_no_systemd(self) -> str | None:
         """``None`` where systemd is PID 1 and answers, else the reason in words."""
+
+    def runner_pid(self) -> int | None:
+        """A process of this host that lives as long as the runner; ``None`` where all of the host
+        ends with it."""
+        return None
 
     def host_pid(self, pid: int) -> int | None:
         """The process ``pid`` of this host as the runner numbers it, ``None`` if not seen."""
@@ -98,7 +106,7 @@ class Host(ABC):
     def write(self, path: str | PurePath, data: str | bytes, mode: int = 0o644) -> None:
         """Replace a file, whole or not at all; on disk (file and folder) when this returns."""
         content = data.encode() if isinstance(data, str) else data
-        self._file("write", path, f"{mode:o}", stdin=content)
+        self._file("write", path, f"{mode:o}", str(len(content)), stdin=content)
 
     def remove(self, path: str | PurePath) -> None:
         """Remove a file, a link, or a folder with all in it; absent is fine."""

@@ -20,7 +20,7 @@ from runbook.errors import HostFailed, NotHere
 from runbook.hosts.base import COMMAND_ENV, Done, Host
 from runbook.hosts.box_needs import NAMESPACES, cgroup2_folder, visible, why_no_box
 from runbook.hosts.local import execute_here
-from runbook.launch.owned import Job, Owned
+from runbook.owning.owned import Job, Owned
 
 BOOT_S = 60.0
 SETTLE_S = 60.0
@@ -239,7 +239,10 @@ class Box(Host):
             self._init = self._init or _systemd_below(outer)
             if self._init is not None:
                 self._namespace = self._namespace or _process_namespace(self._init)
-                asked = self.execute(("systemctl", "is-system-running"), b"", BOOT_S)
+                try:
+                    asked = self.execute(("systemctl", "is-system-running"), b"", BOOT_S)
+                except HostFailed:  # it has ended between the look and the question
+                    break
                 said = asked.out.strip()
             # "starting": the basic system is up, units that start at boot may take their time.
             if said in ("running", "degraded") or (said == "starting" and waited_s > settle_s):

@@ -16,16 +16,24 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+#: Ends the names of files that are being written, as those of ``runbook.atomic``.
+SUFFIX = ".half-written"
 
-def write(path: str, mode: str) -> None:
-    """Replace ``path`` by standard input, whole or not at all, and on disk before this ends."""
+
+def write(path: str, mode: str, length: str) -> None:
+    """Replace ``path`` by standard input, whole or not at all, and on disk before this ends.
+
+    ``length``: bytes that must come; a sender that ended in the middle has sent fewer.
+    """
     target = Path(path)
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    descriptor, name = tempfile.mkstemp(SUFFIX, f".{target.name}.", target.parent)
     temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(file.fileno(), int(mode, 8))
             shutil.copyfileobj(sys.stdin.buffer, file)
+            if file.tell() != int(length):
+                raise OSError(f"{file.tell()} of {length} bytes came, the old file stays")
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)

@@ -17,9 +17,12 @@ TAKES_ORDERS = ("running", "degraded", "starting", "initializing")
 
 
 class LocalHost(Host):
-    """Commands run here, as the user who runs the runbook."""
+    """Commands run here, as the user who runs the runbook, or through ``sudo -n``."""
 
     kind = "local"
+
+    def __init__(self, sudo: bool = False) -> None:
+        self._prefix = ["sudo", "-n", "env", *_assignments()] if sudo else []
 
     @property
     def python(self) -> str:
@@ -28,7 +31,8 @@ class LocalHost(Host):
 
     def execute(self, argv: Sequence[str], stdin: bytes, timeout_s: float) -> Done:
         """Run ``argv`` in a session of its own; on time-out all of it is ended."""
-        return execute_here(argv, stdin, timeout_s, COMMAND_ENV)
+        done = execute_here([*self._prefix, *argv], stdin, timeout_s, COMMAND_ENV)
+        return Done(tuple(argv), done.code, done.out, done.err)
 
     def why_no_systemd(self) -> str | None:
         """``None`` where systemd is PID 1 here, answers, and takes orders of this user."""
@@ -42,11 +46,21 @@ class LocalHost(Host):
         state = done.out.strip()
         if state not in TAKES_ORDERS:
             return f"systemd does not answer: {state or done.err.strip() or f'code {done.code}'}"
-        return None if os.geteuid() == 0 else "managing units needs root: run as root (sudo)"
+        if os.geteuid() == 0 or (self._prefix and self.run("id", "-u", check=False).out == "0\n"):
+            return None
+        return "managing units needs root: run as root (sudo), or set host.sudo: true"
+
+    def runner_pid(self) -> int | None:
+        """The runner itself."""
+        return os.getpid()
 
     def host_pid(self, pid: int) -> int | None:
         """Processes here are the runner's own."""
         return pid
+
+
+def _assignments() -> list[str]:
+    return ["-i", *(f"{name}={value}" for name, value in COMMAND_ENV.items())]
 
 
 def execute_here(
@@ -85,6 +99,8 @@ def _text(data: bytes) -> str:
 
 class WithoutSystemd(LocalHost):
     """This machine in place of a host that is not there: it is looked at, and never changed."""
+
+    is_there = False
 
     def __init__(self, reason: str) -> None:
         super().__init__()

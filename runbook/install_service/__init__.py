@@ -13,22 +13,35 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from runbook import probe
 from runbook.engines import Engine, engine_for
-from runbook.errors import BadInput, HostFailed, NotHere
+from runbook.errors import BadInput, HostFailed
 from runbook.hosts.base import Host
+from runbook.install_service import guard, monitoring
+from runbook.install_service.after_boot import prove_after_boot
 from runbook.install_service.apply import Applied, Step, apply, plan_uninstall, uninstall
+from runbook.install_service.drift import drifted, read_drift
 from runbook.install_service.facts import HostFacts, not_installed, read_facts, require_systemd
+from runbook.install_service.measured import (
+    Measured,
+    info_from,
+    measured_cells,
+    measured_in,
+    measured_speeds,
+    spec_from,
+    unmeasured,
+)
 from runbook.install_service.observe import set_by_server
 from runbook.install_service.places import JOURNAL_LINES, Target
-from runbook.install_service.plan import Measured, Plan, make_plan, make_target
+from runbook.install_service.plan import Plan, make_plan, make_target
 from runbook.install_service.proofs import Proof, to_json, verdict
-from runbook.install_service.service import Service, info_from, spec_from
+from runbook.install_service.service import Service
 from runbook.install_service.trials import prove_service
 from runbook.launch import systemd
 from runbook.launch.lint import lint
+from runbook.launch.resting import see
 from runbook.launch.unit_file import parse_unit
 from runbook.params import Params
 from runbook.run import Run
@@ -38,8 +51,10 @@ __all__ = [
     "Measured",
     "Plan",
     "Proof",
+    "Service",
     "Status",
     "Target",
+    "drifted",
     "install",
     "installed",
     "logs",
@@ -48,6 +63,9 @@ __all__ = [
     "plan_service",
     "plan_uninstall",
     "prove",
+    "prove_boot",
+    "read_drift",
+    "record_monitoring",
     "record_plan",
     "status",
     "target_of",
@@ -55,39 +73,6 @@ __all__ = [
     "unmeasured",
     "verdict",
 ]
-
-
-def measured_in(run: Run, configuration: str) -> Measured:
-    """The launch of a configuration as the benchmark recorded it. Raises ``NotHere``."""
-    launches = run.read_json("launches.json") or {}
-    if configuration not in launches:
-        known = ", ".join(launches) or "none"
-        raise NotHere(
-            f"{configuration} was not measured in this run",
-            f"a measured configuration (here: {known})",
-            "runbook run PARAMS --from benchmark, or give a reason: "
-            "runbook service install PARAMS --unmeasured REASON",
-        )
-    launch = launches[configuration]
-    try:
-        return Measured(
-            spec_from(launch["spec"]),
-            tuple(launch.get("load_s") or ()),
-            info_from(launch.get("info")),
-            launch.get("launch", "unknown"),
-        )
-    except (TypeError, KeyError, AttributeError) as error:
-        raise BadInput(
-            f"launches.json of this run does not describe the launch of {configuration}: {error!r}",
-            "launches.json as the benchmark of this release writes it",
-            "measure again: runbook run PARAMS --from benchmark",
-        ) from None
-
-
-def unmeasured(params: Params, configuration: str) -> Measured:
-    """The launch as it would be measured: for a look at the unit, or an install with a reason."""
-    spec = engine_for(params.server).launch_spec(params, params.configuration(configuration))
-    return Measured(spec)
 
 
 def plan_service(
@@ -99,7 +84,12 @@ def plan_service(
     """
     target = target_of(host.python, params, configuration, measured, run)
     plan = make_plan(target, read_facts(host, target.unit))
-    return replace(plan, checks=tuple(lint(target.unit_text, host, target.unit)))
+    others = params.service.replaces if host.why_no_systemd() is None else []
+    return replace(
+        plan,
+        checks=tuple(lint(target.unit_text, host, target.unit)),
+        replaces=tuple(see(host, unit) for unit in others),
+    )
 
 
 def target_of(
@@ -108,7 +98,8 @@ def target_of(
     """What would be installed, without asking any host (``runbook unit``)."""
     program = measured.spec.interpreter.rpartition("/")[2]
     interpreter = measured.spec.interpreter if program.startswith("python") else python
-    return make_target(params, configuration, measured, probe.source("gate"), interpreter, run)
+    gate, guard_text = probe.source("gate"), probe.guard_program()
+    return make_target(params, configuration, measured, gate, interpreter, run, guard_text)
 
 
 def plan_rollback(host: Host, unit: str, to: int | None = None) -> Plan:
@@ -140,23 +131,41 @@ def install(
 ) -> Applied:
     """Apply a plan, of ``plan_service`` or of ``plan_rollback``; a second time changes nothing.
 
-    With ``run``, unit, environment, manifest, diff and journal are kept below ``service/``.
+    With ``run``, unit, environment, manifest, diff and journal are kept below ``service/``, and
+    ``applied.json``: how long it took and how long nobody answered.
     Raises as ``apply``.
     """
     if run is not None:
         record_plan(run, plan)
     try:
-        return apply(host, plan, keep_edits=not overwrite_edits, step=step)
+        applied = apply(host, plan, keep_edits=not overwrite_edits, step=step)
+        if run is not None and applied.changed:
+            run.write("service/applied.json", json.dumps(asdict(applied), indent=1) + "\n")
+        return applied
     finally:
         _record_journal(run, host, plan.target.unit)
 
 
+def record_monitoring(run: Run, params: Params, target: Target) -> None:
+    """Write what hands a service over to monitoring into the run folder."""
+    spec = spec_from(target.manifest["spec"])
+    cells = measured_cells(run, target.manifest["configuration"])
+    scrape = monitoring.render_scrape(params, spec)
+    alerts = monitoring.render_alerts(params, spec, cells, run.path.name)
+    run.write(f"service/{monitoring.SCRAPE}", scrape)
+    run.write(f"service/{monitoring.ALERTS}", alerts)
+    for name, text in monitoring.render_liveness(params, target, cells).items():
+        run.write(f"service/{name}", text)
+
+
 def record_plan(run: Run, plan: Plan) -> None:
-    """Write unit, environment, manifest and diff of a plan into the run folder."""
+    """Write unit, gate, guard, environment, manifest and diff of a plan into the run folder."""
     target = plan.target
     environment = parse_unit(target.unit_text).environment()
     run.write("service/" + target.unit, target.unit_text)
-    run.write("service/gate.py", target.gate_text)
+    for name, text in target.kept.items():
+        if name != "unit":
+            run.write(f"service/{name}", text)
     run.write("service/environment", "".join(f"{k}={v}\n" for k, v in environment.items()))
     run.write("service/manifest.json", json.dumps(dict(target.manifest), indent=1) + "\n")
     run.write("service/diff.txt", plan.describe())
@@ -169,13 +178,24 @@ def prove(
     run: Run | None = None,
     tell: Callable[[Proof], None] = lambda proof: None,
     engine: Engine | None = None,
+    speed: Callable[[str, int], float | None] | None = None,
 ) -> list[Proof]:
-    """Prove the service: it is killed, and a box is rebooted and cut. Never raises for a proof.
+    """Prove the service: it is stopped under load, killed, and a box is rebooted and cut. Never
+    raises for a proof.
 
     With ``run``, ``service/proofs.json``, ``service/journal.txt`` and, of a service that runs,
-    ``service/set_by_server.json`` are written.
+    ``service/set_by_server.json`` are written. ``speed``: output tokens a second that it gives
+    now, by the id of its model and a concurrency.
     """
     service = Service(host, params, target, engine or engine_for(params.server))
+    info = info_from(target.manifest.get("info"))
+    if run is not None and speed is not None and info is not None:
+        ask, model_id = speed, info.model_id
+        service = replace(
+            service,
+            speeds=measured_speeds(run, target.manifest["configuration"]),
+            speed=lambda concurrency: ask(model_id, concurrency),
+        )
     proofs = prove_service(service, tell)
     if run is not None:
         run.write("service/proofs.json", to_json(proofs))
@@ -184,8 +204,20 @@ def prove(
     return proofs
 
 
+def prove_boot(host: Host, params: Params, target: Target, run: Run) -> Proof:
+    """How the service came back at the last boot of its host; nothing is disturbed. The run's
+    proof of it is replaced."""
+    proof = prove_after_boot(Service(host, params, target, engine_for(params.server)))
+    others = [Proof(**one) for one in run.read_json("service/proofs.json") or []]
+    kept = [one if one.name != proof.name else proof for one in others]
+    run.write("service/proofs.json", to_json(kept if proof in kept else [*kept, proof]))
+    return proof
+
+
 def installed(host: Host, unit: str) -> Target:
     """The generation that is installed. Raises ``NotHere`` without one."""
+    if not host.is_there:
+        require_systemd(host)
     facts = read_facts(host, unit)
     if facts.current is None:
         raise not_installed(unit)
@@ -194,11 +226,13 @@ def installed(host: Host, unit: str) -> Target:
 
 @dataclass(frozen=True)
 class Status:
-    """What is installed and how it is; ``drift``: what somebody else changed."""
+    """What is installed and how it is; ``drift``: what somebody else changed; ``guard``: what the
+    guard said before the last start."""
 
     unit: str
     facts: HostFacts
     drift: tuple[str, ...]
+    guard: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -214,6 +248,7 @@ class Status:
         rows += [
             (k, str(manifest[k])) for k in ("configuration", "run", "written") if k in manifest
         ]
+        rows += [("guard", text) for text in self.guard]
         rows += [("drift", text) for text in self.drift]
         if self.facts.why_no_systemd:
             rows.append(("systemd", self.facts.why_no_systemd))
@@ -227,7 +262,8 @@ def status(host: Host, unit: str) -> Status:
         return Status(unit, facts, ())
     plan = make_plan(facts.generation(facts.current), facts, facts.current)
     changed = [f"{c.path} is not as installed" for c in plan.files if not c.same]
-    return Status(unit, facts, (*plan.drift, *changed))
+    said = [] if facts.why_no_systemd else guard.said_in(systemd.journal(host, unit, lines=1000))
+    return Status(unit, facts, (*plan.drift, *changed), tuple(said))
 
 
 def logs(host: Host, unit: str, lines: int | None = 200) -> str:

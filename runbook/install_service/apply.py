@@ -4,10 +4,13 @@ that boots: the older one or the newer one, each with its own gate."""
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
+from runbook.atomic import SUFFIX
 from runbook.errors import Blocked, HostFailed, NotProved
 from runbook.hosts.base import Host
 from runbook.install_service.facts import (
@@ -21,6 +24,8 @@ from runbook.install_service.lock import locked
 from runbook.install_service.places import KEPT, LOCKS, STATE, UNITS, Places, digest
 from runbook.install_service.plan import WANTED_BY, Plan, refuse_foreign
 from runbook.launch import systemd
+from runbook.launch.resting import PATIENCE_S, bring_back
+from runbook.launch.systemd import watched
 from runbook.launch.unit import is_untouched
 from runbook.launch.unit_file import parse_unit
 from runbook.run import now
@@ -32,11 +37,13 @@ Step = Callable[[str], None]
 @dataclass(frozen=True)
 class Applied:
     """What was done. ``served_s``: seconds from the order to start to the end of the gate;
-    ``None`` when nothing had to be started."""
+    ``None`` when nothing had to be started. ``downtime_s``: those in which nobody answered, where
+    a service ran before."""
 
     generation: int
     changed: bool
     served_s: float | None = None
+    downtime_s: float | None = None
 
 
 def apply(
@@ -59,7 +66,7 @@ def apply(
         _backup_edits(host, plan)
         try:
             _write_files(host, plan, step)
-            served_s = _switch(host, plan, step)
+            served_s, downtime_s = _switch(host, plan, step)
         except HostFailed as error:
             raise _brought_back(host, plan, error) from error
         except BaseException:
@@ -71,7 +78,7 @@ def apply(
         step("current")
         _prune(host, plan.target.unit)
         step("prune")
-        return Applied(plan.generation, changed=True, served_s=served_s)
+        return Applied(plan.generation, True, served_s, downtime_s)
 
 
 def _refuse_stale(host: Host, plan: Plan) -> None:
@@ -118,13 +125,13 @@ def _backup_edits(host: Host, plan: Plan) -> None:
 
 
 def _write_files(host: Host, plan: Plan, step: Step) -> None:
-    """Generation first, then the gate, then the unit that needs it."""
+    """Generation first, then gate and guard, then the unit that needs them."""
     target, places = plan.target, plan.target.places
     if plan.is_new:
         folder = places.generation(plan.generation)
         host.make_dir(folder)
-        host.write(f"{folder}/unit", target.unit_text)
-        host.write(f"{folder}/gate.py", target.gate_text)
+        for name, text in target.kept.items():
+            host.write(f"{folder}/{name}", text)
         manifest = {**target.manifest, "generation": plan.generation, "written": now()}
         host.write(f"{folder}/manifest.json", json.dumps(manifest, indent=1) + "\n", mode=0o600)
         step("generation")
@@ -134,20 +141,55 @@ def _write_files(host: Host, plan: Plan, step: Step) -> None:
             step(f"write {change.path.rpartition('/')[2]}")
 
 
-def _switch(host: Host, plan: Plan, step: Step) -> float | None:
-    """Let systemd take over what was written; returns the seconds until the gate ended."""
-    served_s = None
-    for action in plan.actions:
-        began = time.monotonic()
-        if action == "daemon-reload":
-            systemd.daemon_reload(host)
-        elif action == "enable":
-            systemd.enable(host, plan.target.unit)
-        else:
-            _start(host, plan.target.unit, plan.target.unit_text, action)
-            served_s = time.monotonic() - began
-        step(action)
-    return served_s
+def _switch(host: Host, plan: Plan, step: Step) -> tuple[float | None, float | None]:
+    """Let systemd take over what was written; seconds until the gate ended, and without a service.
+
+    What gives way is stopped last and disabled when this one has served; a watch on the host
+    starts it again when the runner is killed in between and this one does not come to serve.
+    """
+    served_s = down_since = None
+    with watched(host, "handover", _hand_back(plan)) if plan.giving_way else nullcontext():
+        for action in plan.actions:
+            if action in ("start", "restart"):
+                down_since = time.monotonic() if _was_served(plan) else None
+                _stop_others(host, plan, step)
+            began = time.monotonic()
+            if action == "daemon-reload":
+                systemd.daemon_reload(host)
+            elif action == "enable":
+                systemd.enable(host, plan.target.unit)
+            else:
+                _start(host, plan.target.unit, plan.target.unit_text, action)
+                served_s = time.monotonic() - began
+            step(action)
+        downtime_s = None if down_since is None else time.monotonic() - down_since
+        if served_s is None:
+            _stop_others(host, plan, step)
+        for one in plan.giving_way:
+            if one.enabled:
+                systemd.disable(host, one.unit)
+                step(f"disable {one.unit}")
+    return served_s, downtime_s
+
+
+def _was_served(plan: Plan) -> bool:
+    return plan.facts.active or any(one.active for one in plan.giving_way)
+
+
+def _stop_others(host: Host, plan: Plan, step: Step) -> None:
+    for one in plan.giving_way:
+        if one.active:
+            host.run("systemctl", "stop", "--", one.unit, timeout_s=PATIENCE_S)
+            step(f"stop {one.unit}")
+
+
+def _hand_back(plan: Plan) -> list[list[str]]:
+    """What is to be done when the runner is killed in the middle of a hand-over."""
+    unit = shlex.quote(plan.target.unit)
+    wait = f"while systemctl show -P ActiveState -- {unit} | grep -q ^activating; do sleep 1; done"
+    others = shlex.join(one.unit for one in plan.giving_way if one.active)
+    start = f"systemctl is-active --quiet -- {unit} || systemctl start -- {others}"
+    return [["sh", "-c", f"{wait}; {start}"]] if others else []
 
 
 def _start(host: Host, unit: str, text: str, verb: str) -> None:
@@ -186,6 +228,20 @@ def _brought_back(host: Host, plan: Plan, error: HostFailed) -> NotProved:
 
 def _bring_back(host: Host, plan: Plan) -> str:
     """Put back what was there before, as it was; says what was done."""
+    outcome = _bring_own_back(host, plan)
+    for one in plan.giving_way:
+        if one.enabled:
+            systemd.enable(host, one.unit)
+        if one.active:
+            try:
+                bring_back(host, [one])
+                outcome += f"; {one.unit} was brought back and answers"
+            except NotProved as error:
+                outcome += f"; {error.found}"
+    return outcome
+
+
+def _bring_own_back(host: Host, plan: Plan) -> str:
     facts, unit = plan.facts, plan.target.unit
     if not plan.is_new and facts.current == plan.generation:
         return "its files are those that served before, so there is nothing to bring back"
@@ -199,7 +255,8 @@ def _bring_back(host: Host, plan: Plan) -> str:
     if (found.unit_text, found.active, found.needs_reload) == (text, facts.active, False):
         return f"{name} was not touched"
     if served:
-        host.write(facts.places.gate(served.gate_text), served.gate_text)
+        for path, beside in served.beside.items():
+            host.write(path, beside)
     host.write(facts.places.unit_file, text)
     systemd.daemon_reload(host)
     if served:
@@ -222,9 +279,16 @@ def _start_again(host: Host, unit: str, text: str, was_active: bool) -> str:
 
 
 def _prune(host: Host, unit: str) -> None:
-    """Drop old generations, those that never served, and the gates that no kept unit names."""
-    for path in prunable(read_facts(host, unit)):
+    """Drop generations that are old or never served, and gates and guards that no unit names."""
+    for path in [*prunable(read_facts(host, unit)), *_half_written(host, unit)]:
         host.remove(path)
+
+
+def _half_written(host: Host, unit: str) -> list[str]:
+    """What a writer that was killed has left beside the unit."""
+    names = host.list(UNITS) or []
+    left = [name for name in names if name.startswith(f".{unit}.") and name.endswith(SUFFIX)]
+    return [f"{UNITS}/{name}" for name in left]
 
 
 def prunable(facts: HostFacts) -> list[str]:
@@ -233,7 +297,7 @@ def prunable(facts: HostFacts) -> list[str]:
     kept = [*served[-KEPT:], *([facts.current] if facts.current is not None else [])]
     needed = {path for number in kept for path in facts.manifest(number).get("files", {})}
     old = [facts.places.generation(number) for number in facts.folders if number not in kept]
-    return old + [path for path in facts.gates if path not in needed]
+    return old + [path for path in facts.beside if path not in needed]
 
 
 def plan_uninstall(host: Host, unit: str) -> list[str]:
@@ -276,8 +340,8 @@ def uninstall(host: Host, unit: str, keep_edits: bool = True) -> None:
 def _clear(host: Host, places: Places) -> None:
     if host.why_no_systemd() is None:
         host.run("systemctl", "disable", "--now", places.unit, check=False, timeout_s=600)
-    host.remove(places.unit_file)
-    host.remove(places.root)
+    for path in (places.unit_file, places.root, *_half_written(host, places.unit)):
+        host.remove(path)
     if host.list(STATE) == []:
         host.remove(STATE)
     if host.why_no_systemd() is None:

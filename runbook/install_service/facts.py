@@ -69,10 +69,10 @@ class HostFacts:
         return [path for path in self.files if path.startswith(folders) and path.endswith(".conf")]
 
     @property
-    def gates(self) -> dict[str, str]:
-        """Path -> text of the gates."""
-        start = f"{self.places.root}/gate-"
-        return {path: text for path, text in self.files.items() if path.startswith(start)}
+    def beside(self) -> dict[str, str]:
+        """Path -> text of the gates, of the guards and of what these expect."""
+        starts = tuple(f"{self.places.root}/{kind}-" for kind in ("gate", "guard"))
+        return {path: text for path, text in self.files.items() if path.startswith(starts)}
 
     @property
     def folders(self) -> list[int]:
@@ -134,13 +134,16 @@ class HostFacts:
                 f"one of: {kept}",
                 "name one of them, or install anew: runbook service plan PARAMS",
             )
-        return Target(self.places.unit, unit_text, gate_text, manifest)
+        guard = [self.files.get(f"{folder}/guard.{kind}", "") for kind in ("py", "json")]
+        return Target(self.places.unit, unit_text, gate_text, manifest, *guard)
 
 
 def read_facts(host: Host, unit: str) -> HostFacts:
-    """Everything a plan needs to know of the host."""
+    """Everything a plan needs to know of the host; a machine in its place tells nothing of it."""
     places = Places(unit)
     reason = host.why_no_systemd()
+    if not host.is_there:
+        return HostFacts(places, why_no_systemd=reason)
     state = read_state(host, unit) if reason is None else {}
     paths = [places.unit_file, places.root, *_drop_in_folders(unit)]
     out = host.run_script(f"reading the files of {unit}", _COLLECT, *paths)

@@ -7,17 +7,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from runbook import probe
-from runbook.engines.ladder import Endpoint, first_model
+from runbook.engines.ladder import first_model
 from runbook.hosts.base import Host
 from runbook.install_service import proofs as compare
 from runbook.install_service.facts import read_facts
-from runbook.install_service.places import digest
+from runbook.install_service.measured import info_from
 from runbook.install_service.proofs import Proof, judge
-from runbook.install_service.service import Service, info_from
+from runbook.install_service.service import Service
+from runbook.intervals import MIN_BLOCKS
 from runbook.launch import systemd
-from runbook.launch.lint import lint
+from runbook.launch.lint import EXPOSURE, lint
 from runbook.load import LoadPlan, Prompt, run_load
 from runbook.params import SECRET_NAME
+from runbook.probe.ask import ask_guard
 
 
 def prove_unit(service: Service) -> Proof:
@@ -25,6 +27,7 @@ def prove_unit(service: Service) -> Proof:
     checks = lint(service.target.unit_text, service.host, service.unit)
     faults = [f"{check.name}: {check.found}" for check in checks if check.status == "fail"]
     said = [f"{c.name.removeprefix('unit: ')} {c.status}" for c in checks if c.status != "pass"]
+    said += [f"exposure {c.found} of 10" for c in checks if c.name == EXPOSURE]
     return judge("unit", faults, f"{len(checks)} rules hold" + "".join(f", {s}" for s in said))
 
 
@@ -36,14 +39,11 @@ def prove_state(service: Service) -> Iterator[Proof]:
     yield judge("enabled", [] if facts.enabled else [f"it is {said}"], "starts at boot")
     active = f"{state.get('ActiveState')} ({state.get('SubState')})"
     yield judge("active", [] if facts.active else [f"it is {active}"], active)
-    places = service.target.places
-    wanted = {places.unit_file: digest(service.target.unit_text)}
-    wanted[places.gate(service.target.gate_text)] = digest(service.target.gate_text)
-    texts = {places.unit_file: facts.unit_text or "", **facts.gates}
+    wanted = {service.target.places.unit_file: service.target.unit_text, **service.target.beside}
     faults = [
         f"{path} is not as installed"
-        for path, hashed in wanted.items()
-        if digest(texts.get(path, "")) != hashed
+        for path, text in wanted.items()
+        if facts.files.get(path) != text
     ]
     faults += [f"the drop-in {path} changes it" for path in facts.drop_ins]
     faults += ["systemd has not read its files again"] if facts.needs_reload else []
@@ -55,6 +55,7 @@ PROCESS_PROOFS = (
     "listener",
     "arguments",
     "environment",
+    "worker environment",
     "working directory",
     "interpreter",
     "user",
@@ -67,7 +68,7 @@ def prove_process(service: Service) -> Iterator[Proof]:
     host, spec = service.host, service.spec
     state = systemd.show(host, service.unit, "MainPID", "ControlGroup")
     port, cgroup = service.params.server.port, state["ControlGroup"]
-    seen = _look(host, state["MainPID"], port, service.target.places.unit_file)
+    seen = look(service, state["MainPID"])
     yield compare.prove_listener(seen["listeners"], cgroup, seen["written"], port)
     process = seen["process"]
     if process is None:
@@ -75,6 +76,7 @@ def prove_process(service: Service) -> Iterator[Proof]:
         return
     yield compare.prove_arguments(spec, process["argv"])
     yield compare.prove_environment(spec, process["environ"])
+    yield compare.prove_workers(spec, seen["workers"], service.engine.overwrites)
     yield compare.prove_equal("working directory", _resolved(host, spec.cwd), process["cwd"])
     yield compare.prove_equal("interpreter", _resolved(host, spec.interpreter), process["exe"])
     uid = host.run("id", "-u", spec.user or "root", check=False).out.strip()
@@ -88,17 +90,19 @@ def set_by_server(service: Service) -> dict[str, str]:
     What is named like a secret is not shown.
     """
     state = systemd.show(service.host, service.unit, "MainPID")
-    port, file = service.params.server.port, service.target.places.unit_file
-    seen = _look(service.host, state["MainPID"], port, file)
+    seen = look(service, state["MainPID"])
     given = set((seen["process"] or {}).get("environ") or ())
-    added = sorted({word for words in seen["beside"] for word in words if "=" in word} - given)
+    words = {word for one in seen["workers"] for word in one["environ"] or () if "=" in word}
+    added = sorted(words - given)
     pairs = [word.partition("=")[::2] for word in added] if given else []
     return {name: "(not shown)" if SECRET_NAME.search(name) else value for name, value in pairs}
 
 
-def _look(host: Host, pid: str, port: int, file: str) -> dict[str, Any]:
-    script = probe.source("look").encode()
-    done = host.run(host.python, "-I", "-S", "-", pid, str(port), file, stdin=script)
+def look(service: Service, pid: str) -> dict[str, Any]:
+    """A process of the service, its workers and the port, as the kernel of the host shows them."""
+    host, port = service.host, str(service.params.server.port)
+    words = [pid, port, service.target.places.unit_file]
+    done = host.run(host.python, "-I", "-S", "-", *words, stdin=probe.source("look").encode())
     seen: dict[str, Any] = json.loads(done.out)
     return seen
 
@@ -107,14 +111,40 @@ def _resolved(host: Host, path: str) -> str:
     return host.run("readlink", "--canonicalize", "--", path).out.removesuffix("\n")
 
 
-def _endpoint(service: Service) -> Endpoint:
-    key = service.params.server.api_key
-    return Endpoint(service.url, key.file if key else None)
+def prove_customization(service: Service) -> Proof:
+    """Which ``sitecustomize`` the interpreter loads in the service's environment, and its hash."""
+    expected = service.target.manifest.get("guard")
+    if not expected:
+        return compare.unprovable("sitecustomize", "it was installed without a guard")
+    levels = {"sitecustomize": "fail"}
+    found, reason = ask_guard(service.host, service.spec, {**expected, "levels": levels})
+    if reason or found[0]["status"] not in ("pass", "fail"):
+        return compare.unprovable("sitecustomize", reason or found[0]["found"])
+    wrong = found[0]["status"] == "fail"
+    said = f"{found[0]['found']}, measured {found[0]['wanted']}"
+    return judge("sitecustomize", [said] if wrong else [], found[0]["found"])
+
+
+def prove_speed(service: Service) -> Proof:
+    """A short cell at the lowest measured concurrency, asked as in the benchmark; a second one
+    where the first lies outside, since a host may have been busy for a moment."""
+    at = min(service.params.benchmark.concurrencies)
+    if service.speed is None:
+        return compare.unprovable("speed", "the run it was measured in is not here")
+    lives = service.speeds.get(at, ())
+    margin = service.params.choose.margin
+    tries = 2 if len(lives) >= MIN_BLOCKS else 0
+    proof = compare.prove_speed(lives, None, f"C={at}", margin)
+    for _ in range(tries):
+        proof = compare.prove_speed(lives, service.speed(at), f"C={at}", margin)
+        if proof.status == "proved":
+            break
+    return proof
 
 
 def prove_models(service: Service) -> Proof:
     """The server offers the model that was measured."""
-    served = first_model(_endpoint(service).get_json("/v1/models"))
+    served = first_model(service.endpoint.get_json("/v1/models"))
     info = info_from(service.target.manifest.get("info"))
     if info is None:
         return judge("model list", [] if served else ["it is empty"], f"serves {served}")
@@ -144,7 +174,7 @@ _BURST_TOKENS = 16
 def prove_burst(service: Service) -> Proof:
     """``service.burst`` short completions, as many at once as were measured at most."""
     params = service.params
-    model = first_model(_endpoint(service).get_json("/v1/models")) or ""
+    model = first_model(service.endpoint.get_json("/v1/models")) or ""
     key = params.server.api_key
     plan = LoadPlan(
         url=service.url,

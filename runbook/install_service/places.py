@@ -58,19 +58,47 @@ class Places:
         """Where a gate lies: named by its content, so that an older unit keeps its older gate."""
         return f"{self.root}/gate-{digest(text)[:12]}.py"
 
+    def guard(self, text: str) -> str:
+        """Where a guard lies, named likewise."""
+        return f"{self.root}/guard-{digest(text)[:12]}.py"
+
+    def expected(self, text: str) -> str:
+        """Where the expectations of a guard lie, named likewise."""
+        return f"{self.root}/guard-{digest(text)[:12]}.json"
+
 
 @dataclass(frozen=True)
 class Target:
-    """What shall be on the host: the unit, its gate, and the story of both.
+    """What shall be on the host: the unit, its gate and guard, and the story of all.
 
-    ``manifest``: configuration, run, spec, measured load and info; what is needed to prove the
-    service later without the run folder.
+    ``guard_text`` and ``expected_text`` (JSON) are empty where there is no guard. ``manifest``:
+    configuration, run, spec, measured load and info, expectations of the guard; what is needed to
+    prove the service later without the run folder.
     """
 
     unit: str
     unit_text: str
     gate_text: str
     manifest: Mapping[str, Any]
+    guard_text: str = ""
+    expected_text: str = ""
+
+    @property
+    def beside(self) -> dict[str, str]:
+        """Path -> text of the files that the unit runs or reads; all are named by content."""
+        found = {self.places.gate(self.gate_text): self.gate_text}
+        if self.guard_text:
+            found[self.places.guard(self.guard_text)] = self.guard_text
+            found[self.places.expected(self.expected_text)] = self.expected_text
+        return found
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """Name -> text of the files in the folder of a generation, the manifest apart."""
+        found = {"unit": self.unit_text, "gate.py": self.gate_text}
+        if self.guard_text:
+            found |= {"guard.py": self.guard_text, "guard.json": self.expected_text}
+        return found
 
     @property
     def places(self) -> Places:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal
 
 from runbook.checks import Check
-from runbook.engines.base import ServerInfo
 from runbook.errors import Blocked
+from runbook.install_service import guard
 from runbook.install_service.facts import HostFacts
 from runbook.install_service.meaning import meaning
+from runbook.install_service.measured import Measured
 from runbook.install_service.places import Places, Target, digest
 from runbook.launch.lint import EXPOSURE
+from runbook.launch.resting import Seen
 from runbook.launch.server import local_url
-from runbook.launch.spec import LaunchSpec
 from runbook.launch.unit import UnitSettings, is_managed, is_untouched, render_unit
 from runbook.params import Params
 
@@ -30,16 +31,6 @@ GATE_HEAD_START_S = 5.0
 WANTED_BY = "multi-user.target"
 
 Action = Literal["daemon-reload", "enable", "start", "restart"]
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The launch that was benchmarked. ``load_s``: seconds of each life; empty: not measured."""
-
-    spec: LaunchSpec
-    load_s: tuple[float, ...] = ()
-    info: ServerInfo | None = None
-    launch: str = "not measured"
 
 
 @dataclass(frozen=True)
@@ -62,7 +53,8 @@ class Plan:
     """What would be done. ``drift``: what somebody else changed, which stops an apply.
 
     ``generation``: number the target gets, or has; ``is_new``: whether it must be written.
-    ``checks``: of the unit on its host; a failed one stops an apply too.
+    ``checks``: of the unit on its host; a failed one stops an apply too. ``replaces``: units of
+    others that give way to this one.
     """
 
     target: Target
@@ -73,10 +65,18 @@ class Plan:
     is_new: bool
     drift: tuple[str, ...]
     checks: tuple[Check, ...] = ()
+    replaces: tuple[Seen, ...] = ()
+
+    @property
+    def giving_way(self) -> tuple[Seen, ...]:
+        """The units of others that run or start at boot, and shall not."""
+        return tuple(one for one in self.replaces if one.active or one.enabled)
 
     @property
     def unchanged(self) -> bool:
         """Whether an apply would do nothing."""
+        if self.giving_way:
+            return False
         recorded = self.facts.current == self.generation and not self.is_new
         return recorded and not self.actions and all(change.same for change in self.files)
 
@@ -97,7 +97,20 @@ class Plan:
             said.append(str(timeouts))
         for action in self.actions:
             said.append(_EXPLAINED[action])
+        said += [
+            f"{one.unit} gives way: it is stopped before the start, and disabled once this one has "
+            "served; if it does not serve, that one is brought back"
+            for one in self.giving_way
+        ]
+        if any(one.active for one in self.giving_way) or "restart" in self.actions:
+            said.append(f"nobody answers {self._downtime}")
         return said
+
+    @property
+    def _downtime(self) -> str:
+        load_s = self.target.manifest.get("load_s")
+        about = f"for about {max(load_s):.0f} s (its slowest measured load)" if load_s else ""
+        return about or "until it has served; its load was not measured"
 
     def describe(self) -> str:
         """The plan for people: files, actions, what it means, the diff."""
@@ -114,6 +127,7 @@ class Plan:
             if not change.same:
                 verb = "create" if change.old is None else "change"
                 lines.append(f"  {verb} {change.path} (mode {change.mode:o})")
+        lines += [f"  stop and disable {one.unit}" for one in self.giving_way]
         lines += [f"  systemctl {action}" for action in self.actions]
         lines += [f"  means: {text}" for text in self.meaning]
         return "\n".join(lines) + "\n" + self.diff
@@ -134,13 +148,18 @@ def make_target(
     gate_text: str,
     gate_interpreter: str,
     run: str,
+    guard_text: str = "",
 ) -> Target:
-    """The unit, gate and manifest for one measured launch. Raises ``BadInput``."""
+    """The unit, gate, guard and manifest for one measured launch; an empty ``guard_text`` is no
+    guard. Raises ``BadInput``."""
     places = Places(params.service.unit)
     ready_s, origin = start_timeout(params, measured.load_s)
     gate = [gate_interpreter, "-IS", places.gate(gate_text), "--url", local_url(params.server)]
     if measured.info is not None:
         gate += ["--model", measured.info.model_id]
+    expected = guard.expectations(params, measured) if guard_text else {}
+    expected_text = guard.as_text(expected)
+    guards = (places.guard(guard_text), places.expected(expected_text))
     settings = UnitSettings(
         description=params.service.description or f"LLM server {configuration}",
         start_timeout_s=ready_s + GATE_HEAD_START_S,
@@ -151,6 +170,7 @@ def make_target(
         wanted_by=WANTED_BY,
         mounts=_mounts(measured.spec.argv),
         gpu_driver=params.stack.gpus > 0,
+        guard=guard.command(measured, gate_interpreter, *guards) if guard_text else (),
     )
     unit_text = render_unit(measured.spec, settings)
     manifest = {
@@ -162,9 +182,13 @@ def make_target(
         "start_timeout_origin": origin,
         "spec": asdict(measured.spec),
         "info": asdict(measured.info) if measured.info else None,
-        "files": {places.unit_file: digest(unit_text), places.gate(gate_text): digest(gate_text)},
+        "guard": expected,
     }
-    return Target(params.service.unit, unit_text, gate_text, manifest)
+    target = Target(params.service.unit, unit_text, gate_text, manifest, guard_text, expected_text)
+    files = {places.unit_file: unit_text, **target.beside}
+    return replace(
+        target, manifest={**manifest, "files": {path: digest(text) for path, text in files.items()}}
+    )
 
 
 def start_timeout(params: Params, load_s: Sequence[float]) -> tuple[float, str]:
@@ -191,11 +215,8 @@ def make_plan(target: Target, facts: HostFacts, generation: int | None = None) -
     """
     refuse_foreign(target.places, facts)
     places = target.places
-    gate = places.gate(target.gate_text)
-    files = (
-        FileChange(gate, facts.gates.get(gate), target.gate_text),
-        FileChange(places.unit_file, facts.unit_text, target.unit_text),
-    )
+    texts = {**target.beside, places.unit_file: target.unit_text}
+    files = tuple(FileChange(path, facts.files.get(path), text) for path, text in texts.items())
     is_new = generation is None
     if generation is None:
         recorded = facts.current_manifest.get("files") == dict(target.manifest["files"])
@@ -245,8 +266,8 @@ def _drift(places: Places, facts: HostFacts) -> tuple[str, ...]:
     ]
     found += [
         f"{path} was changed by hand"
-        for path, text in facts.gates.items()
-        if places.gate(text) != path
+        for path, text in facts.beside.items()
+        if digest(text)[:12] not in PurePosixPath(path).stem
     ]
     return tuple(found)
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from runbook.checks import Verdict
 from runbook.engines.base import ServerInfo
+from runbook.intervals import prediction_interval
 from runbook.launch.spec import MANAGER_SETS, LaunchSpec
+
+#: Of a new life that is as it should be, one in a hundred may fall outside by its luck.
+SPEED_CONFIDENCE = 0.99
 
 ProofStatus = Literal["proved", "refuted", "not provable here"]
 
@@ -79,6 +84,52 @@ def prove_environment(spec: LaunchSpec, environ: list[str] | None) -> Proof:
         if name in found and found[name] != value
     ]
     return judge("environment", faults[:8], f"{len(found)} variables, all as measured")
+
+
+def prove_workers(
+    spec: LaunchSpec, workers: Iterable[Mapping[str, Any]], overwritten: Iterable[str]
+) -> Proof:
+    """Every measured variable in every worker process that shows its own. One that hides them is
+    unknown; ``overwritten`` are those that the server itself sets for them."""
+    workers = list(workers)
+    readable = [one for one in workers if one["environ"] is not None]
+    if workers and not readable:
+        names = ", ".join(f"{one['pid']} ({one['name']})" for one in workers[:5])
+        return unprovable("worker environment", f"the workers hide or overwrote theirs: {names}")
+    faults = []
+    for one in readable:
+        found = dict(word.partition("=")[::2] for word in one["environ"])
+        faults += [
+            f"{name} is {found.get(name)!r} in worker {one['pid']} ({one['name']}), "
+            f"measured {value!r}"
+            for name, value in spec.env.items()
+            if name not in overwritten and found.get(name) != value
+        ]
+    said = f"{len(readable)} worker processes have every measured variable"
+    if len(readable) < len(workers):
+        said += f", {len(workers) - len(readable)} hide theirs"
+    said = said if workers else "it has no worker processes"
+    return judge("worker environment", faults[:8], said)
+
+
+def prove_speed(values: Iterable[float], found: float | None, where: str, margin: float) -> Proof:
+    """One short cell against the interval in which a new life falls, and a margin beside it.
+
+    ``values``: output tokens a second of the measured lives, ``found`` of the service.
+    """
+    measured = list(values)
+    if not measured:
+        return unprovable("speed", f"no life of it was measured at {where}")
+    expected = prediction_interval([math.log(value) for value in measured], SPEED_CONFIDENCE)
+    if expected.low is None or expected.high is None:
+        return unprovable("speed", f"{where}: {expected.no_interval}")
+    low = math.exp(expected.low) * (1 - margin)
+    high = math.exp(expected.high) * (1 + margin)
+    aim = f"{low:.1f} to {high:.1f} expected of a new life ({len(measured)} measured)"
+    if found is None:
+        return unprovable("speed", f"{where}: the answers came without usage")
+    said = f"{found:.1f} tok/s at {where}, {aim}"
+    return judge("speed", [] if low <= found <= high else [said], said)
 
 
 def _set_by_manager(spec: LaunchSpec) -> set[str]:

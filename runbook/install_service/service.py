@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from runbook.engines import Engine, ServerInfo
+from runbook.engines import Engine
+from runbook.engines.ladder import Endpoint
 from runbook.hosts.base import Host
+from runbook.install_service.measured import spec_from
 from runbook.install_service.places import Target
 from runbook.install_service.plan import GATE_HEAD_START_S, start_timeout
 from runbook.launch.server import local_url
@@ -16,17 +18,29 @@ from runbook.params import Params
 
 @dataclass(frozen=True)
 class Service:
-    """A service to prove: where it is, what it shall be, and how its server is asked."""
+    """A service to prove: where it is, what it shall be, and how its server is asked.
+
+    ``speeds``: concurrency -> output tokens a second of each measured life; ``speed`` measures a
+    cell at a concurrency now, ``None`` where the run is not here.
+    """
 
     host: Host
     params: Params
     target: Target
     engine: Engine
+    speeds: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    speed: Callable[[int], float | None] | None = None
 
     @property
     def url(self) -> str:
         """Where it serves."""
         return local_url(self.params.server)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Its server, with the file of the key where it wants one."""
+        key = self.params.server.api_key
+        return Endpoint(self.url, key.file if key else None)
 
     @property
     def unit(self) -> str:
@@ -39,20 +53,12 @@ class Service:
         return spec_from(self.target.manifest["spec"])
 
     @property
+    def stop_s(self) -> float:
+        """How long a stop may take."""
+        return self.params.server.timeouts.stop_s
+
+    @property
     def start_s(self) -> float:
         """How long a start may take."""
         ready_s, _ = start_timeout(self.params, self.target.manifest.get("load_s") or ())
         return ready_s + GATE_HEAD_START_S + self.params.service.restart_s
-
-
-def spec_from(stored: dict[str, Any]) -> LaunchSpec:
-    """A ``LaunchSpec`` from its JSON."""
-    return LaunchSpec(**{**stored, "argv": tuple(stored["argv"])})
-
-
-def info_from(stored: dict[str, Any] | None) -> ServerInfo | None:
-    """A ``ServerInfo`` from its JSON; fields that this release does not know are left out."""
-    if stored is None:
-        return None
-    known = {field.name for field in fields(ServerInfo)}
-    return ServerInfo(**{name: value for name, value in stored.items() if name in known})

@@ -8,7 +8,7 @@ import re
 import socket
 from pathlib import Path
 
-from runbook.launch.owned import command_of
+from runbook.owning.owned import command_of
 
 _LISTEN = "0A"
 _UNIT = re.compile(r"/([^/]+\.(?:service|scope))(?=/|$)", re.MULTILINE)

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from runbook.errors import HostFailed, ServerFailed
-from runbook.launch.owned import CLOSE_S, Job, Owned
 from runbook.launch.server import Launcher, RunningServer
 from runbook.launch.spec import LaunchSpec
+from runbook.owning.owned import CLOSE_S, Job, Owned
 
 
 class ProcessLauncher(Launcher):

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
+from runbook.launch.ports import port_holder
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Server
 
@@ -57,6 +58,10 @@ class Launcher(ABC):
 
         ``name`` labels log and unit (like ``baseline-life3``). Raises ``ServerFailed``.
         """
+
+    def port_holder(self, port: int) -> str | None:
+        """Who holds a port where servers are started, ``None`` when it is free."""
+        return port_holder(port)
 
 
 def local_url(server: Server) -> str:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-import shutil
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import PurePosixPath
 
+from runbook import probe
 from runbook.errors import ServerFailed
-from runbook.hosts.base import COMMAND_ENV, Host
-from runbook.hosts.local import LocalHost
-from runbook.launch.owned import Job, Owned, is_readable
+from runbook.hosts.base import Host
 from runbook.launch.server import Launcher, RunningServer
 from runbook.launch.spec import LaunchSpec
 from runbook.launch.unit import UnitSettings, render_unit
+from runbook.owning.owned import is_readable
 
 #: Units that are gone at reboot.
 RUNTIME_UNITS = PurePosixPath("/run/systemd/system")
@@ -94,6 +95,15 @@ class UnitLauncher(Launcher):
     def __init__(self, host: Host) -> None:
         self.host = host
 
+    def port_holder(self, port: int) -> str | None:
+        """Asked on the host, where that is not this machine."""
+        if self.host.kind != "ssh":
+            return super().port_holder(port)
+        asked = [self.host.python, "-I", "-S", "-", "0", str(port), "/"]
+        done = self.host.run(*asked, stdin=probe.source("look").encode())
+        held = json.loads(done.out)["listeners"]
+        return "; ".join(f"pid {one['pid']} of {one['cgroup']}" for one in held) or None
+
     def start(
         self, spec: LaunchSpec, name: str, start_timeout_s: float, stop_timeout_s: float
     ) -> UnitServer:
@@ -103,7 +113,7 @@ class UnitLauncher(Launcher):
         text = render_unit(spec, settings)
         since_s = now_s(self.host)
         with ExitStack() as undo:
-            undo.enter_context(_tied_to_runner(self.host, unit))
+            undo.enter_context(watched(self.host, name, _removal(unit)))
             undo.callback(_remove, self.host, unit, stop_timeout_s)
             self.host.write(RUNTIME_UNITS / unit, text)
             daemon_reload(self.host)
@@ -164,26 +174,32 @@ class UnitServer(RunningServer):
 
 
 @contextmanager
-def _tied_to_runner(host: Host, unit: str) -> Iterator[None]:
-    """End the unit when the runner is gone. A box ends with it anyway; on this machine a process
-    stands by that only waits for that."""
-    if not isinstance(host, LocalHost):
+def watched(host: Host, name: str, orders: Sequence[Sequence[str]]) -> Iterator[None]:
+    """Run ``orders`` on the host when the runner is gone before this is left, also by ``kill -9``.
+
+    A transient unit of the host waits for that; nothing is left of it.
+    """
+    pid = host.runner_pid()
+    if pid is None:
         yield
         return
-    orders = [
+    unit = f"runbook-watch-{name}.service"
+    script = "\n".join([f"tail --pid={pid} -f /dev/null", *(shlex.join(one) for one in orders)])
+    host.run("systemd-run", "--quiet", "--collect", f"--unit={unit}", "sh", "-c", script)
+    try:
+        yield
+    finally:
+        host.run("systemctl", "stop", "--", unit, check=False)
+
+
+def _removal(unit: str) -> list[list[str]]:
+    return [
         ["systemctl", "kill", "--signal=KILL", "--", unit],
         ["systemctl", "stop", "--", unit],
         ["rm", "-f", str(RUNTIME_UNITS / unit)],
         ["systemctl", "daemon-reload"],
         ["systemctl", "reset-failed", "--", unit],
     ]
-    sleep = [shutil.which("sleep", path=COMMAND_ENV["PATH"]) or "sleep", "infinity"]
-    owned = Owned(Job(sleep, COMMAND_ENV, os.devnull, at_end=orders), None)
-    try:
-        owned.started(f"the watch over {unit}", _SPARE_S)
-        yield
-    finally:
-        owned.close()
 
 
 def _remove(host: Host, unit: str, stop_timeout_s: float) -> None:

@@ -57,9 +57,10 @@ class UnitSettings:
 
     ``restart_s``: pause before a restart, ``None`` for no restart at all. ``start_timeout_s``:
     from start to the end of the gate. ``gate``: the command that ends when the server has served,
-    empty for none. ``wanted_by``: the target that starts it at boot, ``None`` for a runtime unit.
-    ``mounts``: paths whose file systems must be there. ``gpu_driver``: make the device nodes
-    before the start, which a server without rights cannot.
+    empty for none. ``guard``: the command that must end well before a start, empty for none.
+    ``wanted_by``: the target that starts it at boot, ``None`` for a runtime unit. ``mounts``: paths
+    whose file systems must be there. ``gpu_driver``: make the device nodes before the start, which
+    a server without rights cannot.
     """
 
     description: str
@@ -71,6 +72,7 @@ class UnitSettings:
     wanted_by: str | None = None
     mounts: tuple[str, ...] = ()
     gpu_driver: bool = False
+    guard: tuple[str, ...] = ()
 
     @property
     def start_limit_interval_s(self) -> float:
@@ -145,6 +147,8 @@ def _service_lines(spec: LaunchSpec, settings: UnitSettings) -> Iterator[tuple[s
         yield "LoadCredential", f"{name}:{plain_path(path, 'a credential')}"
     if settings.gpu_driver:
         yield "ExecStartPre", "+-/usr/bin/nvidia-modprobe -u -c=0"
+    if settings.guard:
+        yield "ExecStartPre", exec_line(settings.guard)
     yield "ExecStart", exec_line(spec.argv)
     if settings.gate:
         yield "ExecStartPost", exec_line(settings.gate)

@@ -1,5 +1,5 @@
 """Asks the serving interpreter of a launch what it finds around it (``serving.py``,
-``accelerator.py``, ``collective.py``; entered by ``enter.py``).
+``accelerator.py``, ``collective.py``, ``guard.py``; entered by ``enter.py``).
 
 This side runs with the runbook. Verification asks before the benchmark, drift asks again later.
 """
@@ -7,7 +7,7 @@ This side runs with the runbook. Verification asks before the benchmark, drift a
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -70,7 +70,30 @@ def ask_serving(
     host: Host, spec: LaunchSpec, questions: Questions, name: str = "serving"
 ) -> ServingFacts:
     """Run a probe as ``spec`` would be run on ``host``; it never raises for what it finds."""
-    argv = [*interpreter_words(spec.argv), "-", json.dumps(asdict(questions))]
+    try:
+        done = _run_as(host, spec, probe.source(name), json.dumps(asdict(questions)))
+    except HostFailed as error:
+        return ServingFacts({}, {}, error.found)
+    return read_answer(done, name)
+
+
+def ask_guard(
+    host: Host, spec: LaunchSpec, expected: Mapping[str, Any]
+) -> tuple[list[dict[str, str]], str]:
+    """The guard's findings as they are on ``host`` now, and why there are none."""
+    try:
+        done = _run_as(host, spec, probe.guard_program(), json.dumps(expected))
+    except HostFailed as error:
+        return [], error.found
+    found = next(filter(None, (_answer(line, "guard") for line in done.out.splitlines())), None)
+    if found is None:
+        return [], _why_no_answer(done)
+    return list(found["findings"]), ""
+
+
+def _run_as(host: Host, spec: LaunchSpec, program: str, argument: str) -> Done:
+    """Run a Python program as ``spec`` would be run: interpreter, flags, user, environment."""
+    argv = [*interpreter_words(spec.argv), "-", argument]
     launch = {
         "argv": argv,
         "env": dict(spec.env),
@@ -78,14 +101,10 @@ def ask_serving(
         "user": spec.user,
         "nofile": spec.nofile,
         "memlock": spec.memlock,
-        "stdin": probe.source(name),
+        "stdin": program,
     }
     enter = [host.python, "-I", "-S", "-c", probe.source("enter")]
-    try:
-        done = host.run(*enter, stdin=json.dumps(launch).encode(), timeout_s=TIMEOUT_S, check=False)
-    except HostFailed as error:
-        return ServingFacts({}, {}, error.found)
-    return read_answer(done, name)
+    return host.run(*enter, stdin=json.dumps(launch).encode(), timeout_s=TIMEOUT_S, check=False)
 
 
 def interpreter_words(argv: Sequence[str]) -> list[str]:
@@ -104,22 +123,26 @@ def interpreter_words(argv: Sequence[str]) -> list[str]:
 def read_answer(done: Done, name: str = "serving") -> ServingFacts:
     """The facts in what the probe ``name`` printed, among whatever else was printed."""
     for line in reversed(done.out.splitlines()):
-        answer = _answer(line, name)
-        if answer is not None:
-            return ServingFacts(answer["facts"], answer["reasons"])
+        answer = _answer(line, name) or {}
+        facts, reasons = answer.get("facts"), answer.get("reasons")
+        if isinstance(facts, dict) and isinstance(reasons, dict):
+            return ServingFacts(facts, reasons)
+    return ServingFacts({}, {}, _why_no_answer(done))
+
+
+def _why_no_answer(done: Done) -> str:
     said = _last_lines(done.err or done.out)
-    return ServingFacts({}, {}, f"the probe ended with {done.code}: {said or 'no answer'}")
+    return f"the probe ended with {done.code}: {said or 'no answer'}"
 
 
 def _answer(line: str, name: str) -> dict[str, Any] | None:
     if not line.startswith(f'{{"probe": "{name}"'):
         return None
     try:
-        value = json.loads(line)
+        value: dict[str, Any] = json.loads(line)
     except ValueError:
         return None
-    whole = isinstance(value.get("facts"), dict) and isinstance(value.get("reasons"), dict)
-    return value if whole else None
+    return value
 
 
 def _last_lines(text: str, lines: int = 3) -> str:

@@ -74,6 +74,23 @@ def look_at(pid: str) -> dict[str, Any] | None:
     }
 
 
+def workers_of(pid: str) -> list[dict[str, Any]]:
+    """The other processes of the control group of ``pid``: number, name, environment."""
+    group = unified_cgroup(pid)
+    if not group or group == "/":
+        return []
+    found = []
+    for process in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
+        if process.name != pid and (unified_cgroup(process.name) or "").startswith(group):
+            try:
+                name = (process / "comm").read_text().strip()
+            except OSError:
+                continue
+            environ = lines_of(process / "environ")
+            found.append({"pid": int(process.name), "name": name, "environ": environ})
+    return found
+
+
 def unified_cgroup(pid: str) -> str | None:
     """The control group of a process as systemd names it."""
     try:
@@ -86,14 +103,19 @@ def unified_cgroup(pid: str) -> str | None:
     return max(named, key=len, default=None)
 
 
-def listeners(port: int) -> list[dict[str, Any]]:
-    """The processes that listen on a TCP port."""
+def sockets_on(port: int) -> set[str]:
+    """The sockets that listen on a TCP port, as links of ``/proc/PID/fd`` name them."""
     inodes = set()
     for name in ("tcp", "tcp6"):
         path = Path("/proc/self/net", name)
         rows = [row.split() for row in path.read_text().splitlines()[1:]] if path.exists() else []
         inodes |= {r[9] for r in rows if r[3] == "0A" and int(r[1].split(":")[1], 16) == port}
-    wanted = {f"socket:[{inode}]" for inode in inodes}
+    return {f"socket:[{inode}]" for inode in inodes}
+
+
+def listeners(port: int) -> list[dict[str, Any]]:
+    """The processes that listen on a TCP port, as far as this user may see them."""
+    wanted = sockets_on(port)
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -111,23 +133,14 @@ def listeners(port: int) -> list[dict[str, Any]]:
     return found
 
 
-def environments_beside(pid: str) -> list[list[str]]:
-    """What the other processes of the control group of ``pid`` have in their environment."""
-    cgroup = unified_cgroup(pid)
-    others = [one.name for one in Path("/proc").glob("[0-9]*") if one.name != pid]
-    here = [one for one in others if cgroup is not None and unified_cgroup(one) == cgroup]
-    read = [lines_of(Path("/proc", one, "environ")) for one in here]
-    return [words for words in read if words is not None]
-
-
 def main() -> None:
     """Print the answer for the process, port and file of the command line."""
     pid, port, file = sys.argv[1:4]
     path = Path(file)
     answer = {
         "process": look_at(pid),
+        "workers": workers_of(pid),
         "listeners": listeners(int(port)),
-        "beside": environments_beside(pid),
         "written": path.stat().st_mtime if path.exists() else None,
     }
     print(json.dumps(answer))

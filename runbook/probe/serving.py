@@ -46,6 +46,7 @@ def read_python(options: dict[str, Any]) -> dict[str, Any]:
         "implementation": sys.implementation.name,
         "executable": sys.executable,
         "realpath": os.path.realpath(sys.executable),
+        "sha256": _hashed(sys.executable)["sha256"],
         "prefix": sys.prefix,
         "base_prefix": sys.base_prefix,
         "flags": [name for name in FLAGS if getattr(sys.flags, name, False)],
@@ -272,17 +273,17 @@ def read_files(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {path: _file(path, most) for path in options.get("files", [])}
 
 
-def _file(path: str, hash_up_to_bytes: int) -> dict[str, Any]:
+def _file(path: str, most: int) -> dict[str, Any]:
     try:
         found = os.stat(path)
     except OSError as error:
         return {"kind": None, "why": error.strerror}
     facts: dict[str, Any] = {"realpath": os.path.realpath(path), "mtime_ns": found.st_mtime_ns}
     if stat.S_ISDIR(found.st_mode):
-        return dict(facts, kind="folder", **_folder(path))
+        return dict(facts, kind="folder", readable=True, **_folder(path, most))
     facts.update(kind="file", size_bytes=found.st_size, sha256=None, readable=True)
     try:
-        if found.st_size <= hash_up_to_bytes:
+        if found.st_size <= most:
             facts["sha256"] = _sha256(path)
         else:
             open(path, "rb").close()
@@ -291,23 +292,40 @@ def _file(path: str, hash_up_to_bytes: int) -> dict[str, Any]:
     return facts
 
 
-def _folder(path: str) -> dict[str, Any]:
-    """Number and size of the files below, and a hash over their names and sizes."""
-    entries = []
+def _folder(path: str, most: int) -> dict[str, Any]:
+    """Number, size and newest change of the files below, a hash over their names and sizes, and
+    one over their content where all of them together are not too large."""
+    entries, newest_ns = [], 0
     for folder, _, names in os.walk(path):
         for name in names:
             whole = os.path.join(folder, name)
             try:
-                size = os.stat(whole).st_size
+                found = os.stat(whole)
             except OSError:
-                size = -1
-            entries.append((os.path.relpath(whole, path), size))
+                entries.append((os.path.relpath(whole, path), -1))
+                continue
+            entries.append((os.path.relpath(whole, path), found.st_size))
+            newest_ns = max(newest_ns, found.st_mtime_ns)
     listing = json.dumps(sorted(entries)).encode()
+    size = sum(size for _, size in entries if size > 0)
     return {
         "files": len(entries),
-        "size_bytes": sum(size for _, size in entries if size > 0),
+        "size_bytes": size,
+        "newest_mtime_ns": newest_ns,
         "listing_sha256": hashlib.sha256(listing).hexdigest(),
+        "sha256": _content(path, sorted(entries)) if size <= most else None,
     }
+
+
+def _content(path: str, entries: list[tuple[str, int]]) -> str | None:
+    """A hash over the content of all files of a folder, ``null`` when one cannot be read."""
+    digest = hashlib.sha256()
+    for name, _ in entries:
+        hashed = _hashed(os.path.join(path, name))["sha256"]
+        if hashed is None:
+            return None
+        digest.update(json.dumps([name, hashed]).encode())
+    return digest.hexdigest()
 
 
 def _sha256(path: str) -> str:

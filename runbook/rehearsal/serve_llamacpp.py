@@ -2,14 +2,16 @@
 
 Run by file path under the serving interpreter, so nothing of ``runbook`` is imported here, and
 xllamacpp (which has no command of its own) only once the arguments are known to be good.
-Ends with 0 on SIGTERM or SIGINT (one that comes while the model is loading is obeyed at the
-end of the loading: the native code holds the interpreter until then), with 1 and one line on
-stderr where it cannot serve, with 2 on bad arguments.
+Ends with 0 on SIGTERM or SIGINT, once the answers under way are given (one that comes while the
+model is loading is obeyed at the end of the loading: the native code holds the interpreter until
+then), with 1 and one line on stderr where it cannot serve, with 2 on bad arguments.
 """
 
 from __future__ import annotations
 
 import argparse
+import http.client
+import json
 import os
 import signal
 import socket
@@ -24,6 +26,8 @@ from typing import Any, NoReturn
 SPECULATION = ("none", "ngram-simple", "draft-simple", "draft-eagle3")
 _STOP = {signal.SIGTERM, signal.SIGINT}
 _LOADED = signal.SIGUSR1
+#: How long answers under way may take once the order to stop has come.
+_DRAIN_S = 15.0
 
 
 class _Arguments(argparse.ArgumentParser):
@@ -167,8 +171,33 @@ def serve(arguments: argparse.Namespace, key: str | None) -> int:
             found = find_obstacle(arguments) or f"{type(error).__name__}: {error}"
             return _refuse(f"{found} (model {arguments.model})")
         _say(f"READY {arguments.alias} after {time.monotonic() - started:.2f} s")
+    if loaded.done():
+        _drain(arguments, key)
     _say(f"STOPPED by {signal.Signals(received).name}")
     os._exit(0)
+
+
+def _drain(arguments: argparse.Namespace, key: str | None) -> None:
+    """Wait for the answers under way; a second signal, or an end of patience, cuts them."""
+    deadline = time.monotonic() + _DRAIN_S
+    while _slots_at_work(arguments, key) and time.monotonic() < deadline:
+        if signal.sigtimedwait(_STOP, 0.1):
+            return
+
+
+def _slots_at_work(arguments: argparse.Namespace, key: str | None) -> bool:
+    everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+    host = everywhere.get(arguments.host, arguments.host)
+    connection = http.client.HTTPConnection(host, arguments.port, timeout=5)
+    try:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        connection.request("GET", "/slots", headers=headers)
+        answer = connection.getresponse()
+        return answer.status == 200 and any(s["is_processing"] for s in json.load(answer))
+    except (OSError, http.client.HTTPException, ValueError, KeyError):
+        return False
+    finally:
+        connection.close()
 
 
 def _say(line: str) -> None:

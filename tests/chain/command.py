@@ -25,6 +25,7 @@ SHORT = (
     "choose.expected=null",
     "choose.override={choose: ngram-lean, reason: a test of the chain, by: pytest}",
     "service.burst=8",
+    "service.unproved=warn",  # one block tells nothing of the spread between lives
 )
 
 

@@ -89,7 +89,8 @@ def test_a_runner_that_is_ended_in_the_service_stage(copied, number, code, statu
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert Run.open(out).finished
     proofs = json.loads((out / "service" / "proofs.json").read_text())
-    assert {proof["status"] for proof in proofs} == {"proved"}
+    others = [proof["name"] for proof in proofs if proof["status"] != "proved"]
+    assert others == ["speed"], proofs
     kept = [one for one in out.rglob("*") if one.is_file() and not one.is_symlink()]
     assert len(kept) > 30
     assert [one for one in kept if KEY.encode() in one.read_bytes()] == []

@@ -183,14 +183,6 @@ def test_a_box_is_opened_from_parameters(tmp_path):
         )
 
 
-def test_ssh_is_said_to_be_missing(tmp_path):
-    with (
-        pytest.raises(BadInput, match="ssh"),
-        open_host(params.Host(kind="ssh", address="a@b"), tmp_path),
-    ):
-        pass
-
-
 def test_a_box_that_went_down_by_itself_is_said_to_and_boots_again(tmp_path):
     need_box(tmp_path)
     with Box(tmp_path / "box") as box:

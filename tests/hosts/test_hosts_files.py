@@ -10,26 +10,37 @@ import threading
 from pathlib import Path
 
 import pytest
+from far import far
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from runbook import atomic
 from runbook.errors import HostFailed
-from runbook.hosts import LocalHost
+from runbook.hosts import LocalHost, SshHost
 from runbook.hosts.base import far_side
+
+__all__ = ["far"]
 
 NAMES = st.text(
     st.characters(blacklist_categories=("Cs",), blacklist_characters="/\0"), min_size=1, max_size=40
 ).filter(lambda name: name not in (".", "..") and len(os.fsencode(name)) < 200)
 
 
-@pytest.fixture(params=["local", "box"])
+@pytest.fixture(params=["local", "box", "ssh"])
 def host(request):
-    return LocalHost() if request.param == "local" else request.getfixturevalue("box")
+    if request.param == "local":
+        yield LocalHost()
+    elif request.param == "box":
+        yield request.getfixturevalue("box")
+    else:
+        far = request.getfixturevalue("far")
+        with SshHost(far.address, config=far.config) as opened:
+            yield opened
 
 
 @pytest.fixture
 def folder(host, tmp_path):
-    path = Path("/var/tmp") / f"files-{os.getpid()}" if host.kind == "box" else tmp_path / "files"
+    path = Path("/var/tmp") / f"files-{os.getpid()}" if host.kind != "local" else tmp_path / "files"
     host.make_dir(path)
     yield path
     host.remove(path)
@@ -125,7 +136,7 @@ def test_the_order_is_seen_without_strace_too(tmp_path):
 def traced_calls(folder):
     """fsync and rename of a write, as the kernel saw them."""
     trace = ["strace", "-y", "-e", "trace=fsync,fdatasync,rename,renameat,renameat2", "-s", "999"]
-    argv = [sys.executable, "-I", "-S", "-c", far_side(), "write", str(folder / "file"), "644"]
+    argv = [sys.executable, "-I", "-S", "-c", far_side(), "write", str(folder / "file"), "644", "4"]
     done = subprocess.run([*trace, *argv], input=b"data", capture_output=True, check=True)
     calls = []
     for line in done.stderr.decode().splitlines():
@@ -153,7 +164,7 @@ sys.addaudithook(hook)
 exec({far_side()!r})
 print(json.dumps(calls))
 """
-    argv = [sys.executable, "-I", "-S", "-c", script, "write", str(folder / "file"), "644"]
+    argv = [sys.executable, "-I", "-S", "-c", script, "write", str(folder / "file"), "644", "4"]
     done = subprocess.run(argv, input=b"data", capture_output=True, check=True)
     return [
         " ".join([call, *(named(path, folder) for path in paths)])
@@ -171,9 +182,23 @@ def named(path, folder):
 def test_a_write_that_fails_leaves_the_old_file_and_no_temporary_one(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
-    argv = [sys.executable, "-I", "-S", "-c", far_side(), "write", str(path), "644"]
+    argv = [sys.executable, "-I", "-S", "-c", far_side(), "write", str(path), "644", "1000000"]
     limited = ["sh", "-c", 'ulimit -f 8; exec "$@"', "sh", *argv]
     done = subprocess.run(limited, input=b"x" * 10**6, capture_output=True, check=False)
     assert done.returncode != 0
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_sender_that_ends_in_the_middle_leaves_the_old_file(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    argv = [sys.executable, "-I", "-S", "-c", far_side(), "write", str(path), "644", "9"]
+    done = subprocess.run(argv, input=b"half", capture_output=True, check=False)
+    assert (done.returncode, path.read_text()) == (1, "old")
+    assert "4 of 9 bytes came" in done.stderr.decode()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_half_written_files_are_named_alike_here_and_there():
+    assert f'SUFFIX = "{atomic.SUFFIX}"' in far_side()

@@ -1,10 +1,11 @@
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 from runbook.errors import BadInput
 from runbook.launch.spec import LaunchSpec
-from runbook.launch.unit import UnitSettings, is_managed, is_untouched, render_unit
+from runbook.launch.unit import SANDBOX, UnitSettings, is_managed, is_untouched, render_unit
 
 SPEC = LaunchSpec(("/usr/bin/python3", "-m", "x"), {"PATH": "/usr/bin", "A": "b c"}, "/srv/a b")
 SETTINGS = UnitSettings("A server", 600, 60, restart_s=5, wanted_by="multi-user.target")
@@ -82,3 +83,11 @@ def test_the_header_tells_ours_from_foreign_and_from_changed():
     assert not is_untouched(edited)
     assert not is_managed("[Service]\nExecStart=/bin/true\n")
     assert not is_managed("")
+
+
+def test_the_document_shows_each_option_of_the_sandbox_and_why():
+    document = Path(__file__).parents[2] / "docs" / "service.md"
+    rows = [line for line in document.read_text().splitlines() if line.startswith("| `")]
+    for option, value, why in SANDBOX:
+        shown = f"`{value}`" if value else "off"
+        assert f"| `{option}` | {shown} | {why} |" in rows

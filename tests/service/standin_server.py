@@ -1,7 +1,8 @@
 """A stand-in for an LLM server: OpenAI-like streaming, and faults on request.
 
 usage: standin_server.py PORT [--load S] [--model ID] [--die-after S] [--exit CODE] [--deaf]
-       [--children N] [--hang-after N] [--one-token] [--no-health] [--drain S]
+       [--children N] [--workers N] [--hang-after N] [--dead-inside] [--one-token] [--no-health]
+       [--drain S] [--no-drain] [--fill-shm MIB]
 """
 
 import argparse
@@ -28,12 +29,16 @@ parser.add_argument("--hang-after", type=int)
 parser.add_argument("--one-token", action="store_true")
 parser.add_argument("--no-health", action="store_true")
 parser.add_argument("--drain", type=float, default=0.0)
+parser.add_argument("--no-drain", action="store_true")
+parser.add_argument("--workers", type=int, default=0)
+parser.add_argument("--dead-inside", action="store_true")
+parser.add_argument("--fill-shm", type=int, default=0)
 options, rest = parser.parse_known_args()
 
 began = time.monotonic()
 key_file = Path(os.environ.get("CREDENTIALS_DIRECTORY", "/nonexistent"), "api-key")
 key = key_file.read_text().strip() if key_file.exists() else None
-served = 0
+served = under_way = 0
 lock = threading.Lock()
 
 
@@ -66,7 +71,7 @@ class Handler(BaseHTTPRequestHandler):
         return self.answer(404, {})
 
     def do_POST(self):
-        global served
+        global served, under_way
         length = int(self.headers.get("Content-Length", 0))
         body = json.loads(self.rfile.read(length))
         if key and self.headers.get("Authorization") != f"Bearer {key}":
@@ -76,8 +81,17 @@ class Handler(BaseHTTPRequestHandler):
         with lock:
             served += 1
             number = served
-        if options.hang_after is not None and number > options.hang_after:
+        if options.dead_inside or (options.hang_after is not None and number > options.hang_after):
             time.sleep(3600)
+        with lock:
+            under_way += 1
+        try:
+            return self.complete(body)
+        finally:
+            with lock:
+                under_way -= 1
+
+    def complete(self, body):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
@@ -85,6 +99,7 @@ class Handler(BaseHTTPRequestHandler):
         count = 1 if options.one_token else min(body.get("max_tokens", 8), 64)
         for at in range(count):
             self.event({"choices": [{"delta": {"content": f"w{at} "}, "finish_reason": None}]})
+            time.sleep(0.01 if count > 32 else 0)
         self.event({"choices": [{"delta": {}, "finish_reason": "length"}]})
         self.event({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": count}})
         self.chunk(b"data: [DONE]\n\n")
@@ -100,6 +115,8 @@ class Handler(BaseHTTPRequestHandler):
 def stop(*_):
     if options.drain:
         time.sleep(options.drain)
+    while under_way and not options.no_drain:
+        time.sleep(0.01)
     print("drained", flush=True)
     os._exit(0)
 
@@ -110,9 +127,29 @@ if options.die_after is not None:
 if options.exit is not None:
     print("dying at once", flush=True)
     sys.exit(options.exit)
+own = {**os.environ, "SET_BY_SERVER": "1", "ITS_TOKEN": "hidden"}
+
+
+def start_child():
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], env=own)
+
+
 for _ in range(options.children):
-    own = {**os.environ, "SET_BY_SERVER": "1", "ITS_TOKEN": "hidden"}
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], env=own)
+    start_child()
+workers = [start_child() for _ in range(options.workers)]
+
+
+def watch():
+    while all(worker.poll() is None for worker in workers):
+        time.sleep(0.1)
+    print("a worker is gone", flush=True)
+    os._exit(1)
+
+
+if workers:
+    threading.Thread(target=watch, daemon=True).start()
+if options.fill_shm:
+    Path("/dev/shm", f"leftover-{os.getpid()}").write_bytes(bytes(options.fill_shm << 20))
 print(f"stand-in serves {options.model} on {options.port}", flush=True)
 server = ThreadingHTTPServer(("127.0.0.1", options.port), Handler)
 server.serve_forever()

@@ -20,6 +20,7 @@ class StandIn:
     """The engine protocol over the stand-in server, as far as proofs need it."""
 
     name = "standin"
+    overwrites = frozenset()
 
     def wait_ready(self, url, alive, timeout_s):
         return wait_ready(Endpoint(url), alive, timeout_s)

@@ -128,7 +128,7 @@ def test_a_service_that_did_not_run_before_does_not_run_after_a_failure(deployme
         install(box, deployment.plan("--exit", "5"))
     assert deployment.show("ActiveState") == "inactive"
     assert deployment.show("UnitFileState") == "disabled"
-    assert [change.same for change in deployment.plan().files] == [True, True]
+    assert all(change.same for change in deployment.plan().files)
 
 
 def test_a_first_install_that_fails_leaves_nothing(deployment: Deployment):

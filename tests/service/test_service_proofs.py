@@ -13,6 +13,8 @@ from runbook.install_service.proofs import (
     prove_info,
     prove_limits,
     prove_listener,
+    prove_speed,
+    prove_workers,
     verdict,
 )
 from runbook.launch.spec import LaunchSpec
@@ -90,3 +92,26 @@ def test_the_verdict_counts_and_lets_the_parameters_decide_on_the_unprovable():
     said = verdict([good, unknown], "warn", "x")
     assert said.ok
     assert said.text == "x: 1 of 2 proved, not provable here: c"
+
+
+def test_a_worker_that_shows_another_value_refutes_and_one_that_hides_is_unknown():
+    ours = {"pid": 7, "name": "worker", "environ": ["A=1", "SET_BY_SITECUSTOMIZE=1"]}
+    other = {"pid": 8, "name": "scheduler", "environ": ["A=2"]}
+    hidden = {"pid": 9, "name": "sglang::sched", "environ": None}
+    assert prove_workers(SPEC, [], ()).status == "proved"
+    assert prove_workers(SPEC, [ours], ()).status == "proved"
+    assert "1 hide theirs" in prove_workers(SPEC, [ours, hidden], ()).evidence
+    assert prove_workers(SPEC, [hidden], ()).status == "not provable here"
+    refuted = prove_workers(SPEC, [ours, other], ())
+    assert refuted.status == "refuted"
+    assert refuted.evidence == "A is '2' in worker 8 (scheduler), measured '1'"
+    assert prove_workers(SPEC, [other], {"A"}).status == "proved"
+
+
+def test_speed_is_judged_by_the_spread_between_lives():
+    assert prove_speed([100, 101, 102], 97, "C=1", 0.02).status == "proved"
+    assert prove_speed([100, 101, 102], 80, "C=1", 0.02).status == "refuted"
+    assert prove_speed([100, 101, 102], 140, "C=1", 0.02).status == "refuted"
+    assert prove_speed([100, 101, 102], None, "C=1", 0.02).status == "not provable here"
+    for few in ([], [100], [100, 101]):
+        assert prove_speed(few, 100, "C=1", 0.02).status == "not provable here"

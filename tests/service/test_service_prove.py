@@ -1,29 +1,57 @@
 """The proofs of a stand-in service in a real box, and what they say when something is wrong."""
 
+import dataclasses
 import json
 
 import pytest
-from standin_service import UNIT, Folder, StandIn
+from standin_service import UNIT, Folder, StandIn, make_params
 
+from runbook.cells import Cell, to_csv
+from runbook.errors import ServerFailed
 from runbook.hosts import LocalHost
-from runbook.install_service import install, plan_service, prove, verdict
+from runbook.install_service import install, plan_service, prove, trials, verdict
 from runbook.install_service.observe import prove_burst, prove_info, prove_process
 from runbook.install_service.service import Service
+from runbook.probe.ask import Questions, ask_serving
+
+
+class Measurements(Folder):
+    """A run with three measured lives at C=4."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        lives = [Cell("baseline", n, n, 4, output_tok_s=100.0 + n) for n in range(3)]
+        (path / "cells.csv").write_text(to_csv(lives))
 
 
 def proved(deployment, target, host=None, run=None):
     told = []
-    proofs = prove(host or deployment.box, deployment.params, target, run, told.append, StandIn())
+    proofs = prove(
+        host or deployment.box,
+        deployment.params,
+        target,
+        run,
+        told.append,
+        StandIn(),
+        lambda model, concurrency: 101.0,
+    )
     assert told == proofs
     return {proof.name: proof for proof in proofs}
 
 
 def test_a_service_as_measured_is_proved_through_kill_reboot_and_cut(deployment, tmp_path):
-    plan = deployment.plan("--children", "2", env={"NASTY": "a b$c%d\"'\\"})
+    spec = deployment.measured("--workers", "2", env={"NASTY": "a b$c%d\"'\\"})
+    facts = ask_serving(deployment.box, spec.spec, Questions()).facts
+    measured = dataclasses.replace(spec, facts=facts)
+    plan = plan_service(deployment.box, deployment.params, "baseline", measured, "test-run")
     install(deployment.box, plan)
-    found = proved(deployment, plan.target, run=Folder(tmp_path))
+    found = proved(deployment, plan.target, run=Measurements(tmp_path))
     assert {p.name: p.evidence for p in found.values() if p.status != "proved"} == {}
-    assert len(found) == 18
+    assert len(found) == 23
+    assert "2 worker processes have every measured variable" in found["worker environment"].evidence
+    assert "answers were given to their end" in found["stop under load"].evidence
+    assert " became " in found["back after SIGKILL of a worker"].evidence
+    assert "101.0 tok/s at C=4, " in found["speed"].evidence
     assert "200 streamed completions" in found["burst"].evidence
     assert deployment.box.why_no_systemd() is None
     stored = json.loads((tmp_path / "service/proofs.json").read_text())
@@ -32,10 +60,32 @@ def test_a_service_as_measured_is_proved_through_kill_reboot_and_cut(deployment,
     added.pop("LC_CTYPE", None)  # Python's own doing, by its version
     assert added == {"SET_BY_SERVER": "1", "ITS_TOKEN": "(not shown)"}
     journal = (tmp_path / "service/journal.txt").read_text()
-    assert journal.count("gate: ready") >= 4
+    assert journal.count("gate: ready") >= 6
     said = verdict(found.values(), "fail", UNIT)
     assert said.ok
-    assert "18 of 18 proved" in said.text
+    assert "23 of 23 proved" in said.text
+
+
+def test_a_server_that_cuts_its_answers_or_ends_badly_is_refuted(deployment):
+    """D22: and afterwards it serves again."""
+    plan = deployment.plan("--no-drain")
+    install(deployment.box, plan)
+    service = Service(deployment.box, deployment.params, plan.target, StandIn())
+    proof = trials._prove_drain(service)
+    assert proof.status == "refuted"
+    assert "broken off" in proof.evidence
+    assert deployment.serves() == "none"
+
+
+def test_a_server_that_is_dead_inside_after_a_workers_death_is_refuted(deployment):
+    """D13, C1: health says 200, the process lives, and nothing is ever answered."""
+    plan = deployment.plan("--children", "1", "--hang-after", "1")
+    install(deployment.box, plan)
+    params = make_params(deployment.port, start_timeout_s=1.0)
+    service = Service(deployment.box, params, plan.target, StandIn())
+    with pytest.raises(ServerFailed):
+        trials._prove_worker_kill(service)
+    assert deployment.show("ActiveState") == "active"
 
 
 def test_what_is_not_as_measured_is_refuted_by_name(deployment):

@@ -15,6 +15,7 @@ from runbook.install_service import (
     apply,
     facts,
     install,
+    installed,
     lock,
     logs,
     places,
@@ -22,6 +23,7 @@ from runbook.install_service import (
     plan_service,
     plan_uninstall,
     prove,
+    status,
     uninstall,
 )
 from runbook.install_service.lock import locked
@@ -67,6 +69,16 @@ def test_the_machine_in_place_of_a_box_is_left_alone(machine, verb):
     assert host.executed == []
 
 
+def test_the_machine_in_place_of_a_box_tells_nothing_of_its_own_service(machine):
+    host = Recorder()
+    shown = status(host, UNIT)
+    assert (shown.ok, shown.facts.files, host.executed) == (False, {}, [])
+    assert ("systemd", REASON) in shown.rows()
+    with pytest.raises(NotHere, match=REASON):
+        installed(host, UNIT)
+    assert host.executed == []
+
+
 def test_nothing_is_installed_on_the_machine_in_place_of_a_box(tmp_path):
     host = Recorder()
     plan = plan_service(host, make_params(1), "baseline", make_measured(1), "run")
@@ -93,9 +105,9 @@ def test_a_host_that_fails_refutes_the_proofs_and_loses_none(tmp_path):
     proofs = prove(Down(), params, plan.target, Folder(tmp_path), told.append, StandIn())
     assert told == proofs
     names = [proof.name for proof in proofs]
-    assert names[1:11] == ["enabled", "active", "files", *PROCESS_PROOFS]
-    assert len(names) == len(set(names)) == 18
-    assert {proof.status for proof in proofs[1:13]} == {"refuted"}
+    assert names[1:12] == ["enabled", "active", "files", *PROCESS_PROOFS]
+    assert len(names) == len(set(names)) == 23
+    assert {proof.status for proof in proofs[1:12]} == {"refuted"}
     assert "/absent/program" in proofs[1].evidence
     stored = json.loads((tmp_path / "service/proofs.json").read_text())
     assert [proof["name"] for proof in stored] == names
@@ -117,7 +129,7 @@ def test_a_host_that_goes_down_between_the_proofs_of_a_process(deployment, tmp_p
     finally:
         deployment.box.open()
     found = {proof.name: proof for proof in proofs}
-    assert len(found) == 18
+    assert len(found) == 23
     assert found["arguments"].status == "proved"
     assert found["working directory"].status == found["limits"].status == "refuted"
     assert "not booted" in found["working directory"].evidence
@@ -210,4 +222,4 @@ def test_a_user_who_may_not_manage_units_is_told_so(box):
     script = f"import sys; sys.path.insert(0, {clone!r})\n{ASK}"
     assert box.run(sys.executable, "-c", script, "0").out == "None\n"
     said = box.run(sys.executable, "-c", script, str(NOBODY)).out
-    assert said == "managing units needs root: run as root (sudo)\n"
+    assert said == "managing units needs root: run as root (sudo), or set host.sudo: true\n"

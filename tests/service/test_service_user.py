@@ -56,7 +56,7 @@ def test_an_older_server_on_the_port_is_not_taken_for_the_new_one(deployment: De
         other.stdout.readline()
         with pytest.raises(NotProved) as error:
             install(deployment.box, deployment.plan())
-        assert "Address already in use" in error.value.do
+        assert "guard: fail: port: held by" in error.value.do
         assert other.poll() is None
     finally:
         other.kill()

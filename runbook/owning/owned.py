@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from runbook.errors import BadInput, HostFailed, RunBusy
-from runbook.launch import owner
+from runbook.owning import owner
 from runbook.run import RUNNER_PID
 
 #: How long an owner may take to end all it started, in seconds.

@@ -1,0 +1,262 @@
+"""``runbook adopt``: a server that runs on this machine becomes a parameters file.
+
+What it runs with now becomes the configuration ``adopted``; without its speculation it is the
+``baseline`` to measure it against.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runbook import atomic, params, strict_yaml
+from runbook.engines import llamacpp, serve_sglang, sglang_options
+from runbook.errors import BadInput, NotHere
+from runbook.hosts.local import LocalHost
+from runbook.launch import adopt as launch
+from runbook.launch import systemd
+from runbook.launch.adopt import Adopted
+from runbook.launch.spec import LaunchSpec
+from runbook.probe.ask import Questions, ServingFacts, ask_serving, interpreter_words
+from runbook.probe.guard import loaded
+from runbook.rehearsal import serve_llamacpp
+from runbook.run import now
+
+_ADOPTED = "adopted"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How the servers of an engine are told by their arguments, and what these mean.
+
+    ``starts``: words after the interpreter's, by their ends. ``own``: option -> parameter.
+    ``speculative``: beginnings of the options that make a configuration.
+    """
+
+    engine: str
+    distribution: str
+    starts: tuple[tuple[str, ...], ...]
+    own: Mapping[str, str]
+    speculative: tuple[str, ...]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    port: int = 30000
+
+
+KINDS = (
+    Kind(
+        "sglang",
+        "sglang",
+        (
+            ("-m", "sglang.launch_server"),
+            ("/sglang/launch_server.py",),
+            ("/sglang", "serve"),
+            (Path(serve_sglang.__file__).name,),
+        ),
+        sglang_options.FROM_PARAMETERS,
+        ("--speculative",),
+        sglang_options.ALIASES,
+        tuple(sglang_options.OUT_OF_SIGHT),
+    ),
+    Kind(
+        "llamacpp",
+        "xllamacpp",
+        ((Path(serve_llamacpp.__file__).name,),),
+        llamacpp.FROM_PARAMETERS,
+        ("--spec-type", "--ngram"),
+        port=8080,
+    ),
+)
+
+
+def split_command(argv: Sequence[str]) -> tuple[Kind, list[str]] | None:
+    """The kind of a server and its own arguments; ``None`` for what is no server."""
+    if argv[0].startswith("sglang::"):
+        return None
+    words = list(argv[len(interpreter_words(argv)) :])
+    for kind in KINDS:
+        for start in kind.starts:
+            begun = words[: len(start)]
+            if len(begun) == len(start) and all(map(str.endswith, begun, start)):
+                return kind, words[len(start) :]
+    return None
+
+
+def adopt(pid: int | None, unit: str | None, to: Path | None) -> str:
+    """The file's text, or where it was written. Nothing of the server is touched.
+
+    Raises ``BadInput`` for a process that is no server, or a file that is there already.
+    """
+    if (pid is None) == (unit is None):
+        raise BadInput("adopt needs one server", "--pid PID or --unit NAME", "give one of them")
+    if to is not None and to.exists():
+        raise BadInput(f"{to} exists already", "a new file", "name another")
+    start = pid if pid is not None else _main_pid(str(unit))
+    seen = launch.find_server(start, lambda argv: split_command(argv) is not None)
+    adopted = launch.adopt_launch(seen)
+    serving = ask_serving(LocalHost(), adopted.spec, Questions(packages=_distributions()))
+    text = render(adopted, serving, unit or seen.unit, f"process {seen.pid}, {now()}")
+    params.from_values(strict_yaml.parse(text, "the adopted parameters"), "adopt")
+    if to is None:
+        return text
+    atomic.write(to, text)
+    return f"{to} (next: read its first lines, then runbook check {to})"
+
+
+def _distributions() -> tuple[str, ...]:
+    return tuple(kind.distribution for kind in KINDS)
+
+
+def _main_pid(unit: str) -> int:
+    host = LocalHost()
+    reason = host.why_no_systemd()
+    if reason is not None:
+        raise NotHere(reason, "a systemd", "give the process: --pid PID")
+    number = systemd.show(host, unit, "MainPID").get("MainPID", "0")
+    if number in ("", "0"):
+        raise NotHere(f"{unit} does not run", "a unit with a main process", "systemctl status")
+    return int(number)
+
+
+def render(adopted: Adopted, serving: ServingFacts, unit: str | None, origin: str) -> str:
+    """The file: what could not be taken over as comments, then parameters that load. Pure."""
+    known = split_command(adopted.spec.argv)
+    assert known is not None
+    kind, words = known
+    groups, loose = group_options(words)
+    common, own, speculative, out = _sort(kind, groups)
+    name = _name_of(own.get("server.model", "model"))
+    values = {
+        "name": name,
+        "host": {"kind": "local"},
+        "stack": _stack(kind, serving),
+        "server": _server(kind, adopted.spec, own, common),
+        "configurations": _configurations(speculative, adopted.spec.env),
+        "benchmark": {"concurrencies": [1, 8, 32]},
+        "choose": {
+            "mix": [{"concurrency": c, "share": 1} for c in (1, 8, 32)],
+            **({"expected": _ADOPTED} if speculative else {}),
+        },
+        "service": _service(adopted.spec, unit or f"{kind.engine}-{name}.service"),
+    }
+    head = _comments(adopted, serving, unit, origin)
+    head += [f"{option} is left out: {why}" for option, why in out.items()]
+    head += [f"the word {word!r} belongs to no option and is left out" for word in loose]
+    flags = interpreter_words(adopted.spec.argv)[1:]
+    head += [f"options of Python that no parameter carries: {' '.join(flags)}"] if flags else []
+    comment = "".join(f"# {' '.join(line.split())}\n" for line in head)
+    return comment + strict_yaml.dump({key: value for key, value in values.items() if value})
+
+
+def group_options(words: Sequence[str]) -> tuple[list[list[str]], list[str]]:
+    """Options, each with what follows it; and the words before the first one."""
+    groups: list[list[str]] = []
+    loose: list[str] = []
+    for word in words:
+        if word.startswith("--"):
+            groups.append([word])
+        else:
+            (groups[-1] if groups else loose).append(word)
+    return groups, loose
+
+
+def _sort(
+    kind: Kind, groups: Sequence[Sequence[str]]
+) -> tuple[list[str], dict[str, str], list[str], dict[str, str]]:
+    """Arguments of all configurations, parameters, arguments of this one, and what is left out."""
+    common: list[str] = []
+    speculative: list[str] = []
+    own: dict[str, str] = {}
+    out: dict[str, str] = {}
+    for group in groups:
+        written, equals, value = group[0].partition("=")
+        option = kind.aliases.get(written, written)
+        if option in kind.left_out:
+            out[written] = "write what it stands for into server.args"
+        elif option.startswith("--api-key"):
+            out[written] = "set server.api_key.file to a file of mode 0600 that holds the key alone"
+        elif option in kind.own:
+            if option != "--alias":
+                own[kind.own[option]] = value if equals else "".join(group[1:2])
+        elif option.startswith(kind.speculative):
+            speculative += group
+        else:
+            common += group
+    return common, own, speculative, out
+
+
+def _stack(kind: Kind, serving: ServingFacts) -> dict[str, Any]:
+    version = (serving.facts.get("packages") or {}).get(kind.distribution)
+    return {"engine_version": f"=={version}"} if version else {}
+
+
+def _server(
+    kind: Kind, spec: LaunchSpec, own: Mapping[str, str], common: list[str]
+) -> dict[str, Any]:
+    env = {name: value for name, value in spec.env.items() if name != sglang_options.SPEC_V2}
+    port = own.get("server.port", "")
+    values: dict[str, Any] = {
+        "engine": kind.engine,
+        "interpreter": spec.interpreter,
+        "cwd": spec.cwd,
+        "user": spec.user,
+        "address": own.get("server.address", "127.0.0.1"),
+        "port": int(port) if port.isdigit() else kind.port,
+        "model": own.get("server.model", "unknown"),
+        "draft": own.get("server.draft", ""),
+        "args": common,
+        "env": env,
+    }
+    if values["address"] in ("0.0.0.0", "::"):
+        values["open_to_all"] = True
+    return {name: value for name, value in values.items() if value not in ("", [], {})}
+
+
+def _configurations(speculative: list[str], env: Mapping[str, str]) -> list[dict[str, Any]]:
+    switch = {name: env[name] for name in (sglang_options.SPEC_V2,) if name in env}
+    baseline: dict[str, Any] = {"name": params.BASELINE, "label": "no speculation"}
+    if not speculative:
+        return [{**baseline, "env": switch} if switch else baseline]
+    label = "as it was found running"
+    return [baseline, {"name": _ADOPTED, "label": label, "args": speculative, "env": switch}]
+
+
+def _service(spec: LaunchSpec, unit: str) -> dict[str, Any]:
+    values: dict[str, Any] = {"unit": unit}
+    if spec.nofile is None or spec.nofile >= 1024:
+        values["nofile"] = spec.nofile
+    if spec.memlock is None or spec.memlock >= 65536:
+        values["memlock"] = spec.memlock
+    return values
+
+
+def _name_of(model: str) -> str:
+    text = re.sub(r"[^a-z0-9._-]+", "-", Path(model).name.lower()).strip("-._")
+    return text[:40] or "model"
+
+
+def _comments(adopted: Adopted, serving: ServingFacts, unit: str | None, origin: str) -> list[str]:
+    """What the reader must know before using the file, a line each."""
+    lines = [f"Adopted from a running server ({origin}). Correct it, then: runbook check FILE"]
+    if adopted.secrets:
+        lines.append(f"not written, it looks secret: {', '.join(adopted.secrets)}")
+    if adopted.session:
+        lines.append(f"left out, of the login session: {', '.join(adopted.session)}")
+    lines += adopted.notes
+    if unit:
+        lines.append(f"it runs as {unit}: a unit that is not the runbook's is never overwritten")
+    part = serving.facts.get("sitecustomize")
+    lines.append(
+        f"sitecustomize: {loaded(part)}"
+        if part
+        else f"sitecustomize: unknown ({serving.why_unknown('sitecustomize')})"
+    )
+    if Path(serve_sglang.__file__).name in " ".join(adopted.spec.argv[:4]):
+        lines.append("its API key comes from a credential: set server.api_key.file")
+    if "--host 0.0.0.0" in " ".join(adopted.spec.argv):
+        lines.append("it listens on all addresses: with server.api_key, drop server.open_to_all")
+    lines.append("not known, so stand-ins: benchmark.concurrencies, choose.mix, workload, stack")
+    return lines

@@ -1,0 +1,113 @@
+"""What was measured of a configuration, read back from the run: what a service must be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from runbook import cells
+from runbook.cells import Cell
+from runbook.engines import engine_for
+from runbook.engines.base import ServerInfo
+from runbook.errors import BadInput, NotHere
+from runbook.launch.spec import LaunchSpec
+from runbook.params import Params
+from runbook.run import Run
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The launch that was benchmarked. ``load_s``: seconds of each life; empty: not measured.
+
+    ``facts``: what its interpreter found when the stack was verified, ``gpus``: the cards then,
+    ``topology``: the fingerprint of their links, all as in ``stack.json``; empty where they were
+    not recorded.
+    """
+
+    spec: LaunchSpec
+    load_s: tuple[float, ...] = ()
+    info: ServerInfo | None = None
+    launch: str = "not measured"
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    gpus: Sequence[Mapping[str, Any]] = ()
+    topology: str | None = None
+
+
+def measured_in(run: Run, configuration: str) -> Measured:
+    """The launch of a configuration as the benchmark recorded it. Raises ``NotHere``."""
+    launches = run.read_json("launches.json") or {}
+    if configuration not in launches:
+        known = ", ".join(launches) or "none"
+        raise NotHere(
+            f"{configuration} was not measured in this run",
+            f"a measured configuration (here: {known})",
+            "runbook run PARAMS --from benchmark, or give a reason: "
+            "runbook service install PARAMS --unmeasured REASON",
+        )
+    launch = launches[configuration]
+    facts, gpus, topology = _stack_of(run, configuration)
+    try:
+        return Measured(
+            spec_from(launch["spec"]),
+            tuple(launch.get("load_s") or ()),
+            info_from(launch.get("info")),
+            launch.get("launch", "unknown"),
+            facts,
+            gpus,
+            topology,
+        )
+    except (TypeError, KeyError, AttributeError) as error:
+        raise BadInput(
+            f"launches.json of this run does not describe the launch of {configuration}: {error!r}",
+            "launches.json as the benchmark of this release writes it",
+            "measure again: runbook run PARAMS --from benchmark",
+        ) from None
+
+
+def _stack_of(
+    run: Run, configuration: str
+) -> tuple[dict[str, Any], tuple[dict[str, Any], ...], str | None]:
+    """What the interpreter of a configuration found, the cards and the fingerprint of their
+    links; empty where not recorded."""
+    stack = run.read_json("stack.json") or {}
+    readings = stack.get("readings") or {}
+    facts = ((readings.get("serving") or {}).get(configuration) or {}).get("facts")
+    gpus = ((readings.get("host") or {}).get("gpus") or {}).get("value")
+    topology = (stack.get("fingerprints") or {}).get("topology")
+    return dict(facts or {}), tuple((gpus or {}).get("gpus") or ()), topology
+
+
+def measured_cells(run: Run, configuration: str) -> list[Cell]:
+    """The usable cells of a configuration, empty where nothing was measured."""
+    path = run.path / "cells.csv"
+    found = cells.from_csv(path.read_text(), str(path)) if path.is_file() else []
+    return [cell for cell in found if cell.config == configuration and cell.usable]
+
+
+def measured_speeds(run: Run, configuration: str) -> dict[int, list[float]]:
+    """Concurrency -> output tokens a second of each life."""
+    speeds: dict[int, list[float]] = {}
+    for cell in measured_cells(run, configuration):
+        if cell.output_tok_s:
+            speeds.setdefault(cell.concurrency, []).append(cell.output_tok_s)
+    return speeds
+
+
+def unmeasured(params: Params, configuration: str) -> Measured:
+    """The launch as it would be measured: for a look at the unit, or an install with a reason."""
+    spec = engine_for(params.server).launch_spec(params, params.configuration(configuration))
+    return Measured(spec)
+
+
+def spec_from(stored: dict[str, Any]) -> LaunchSpec:
+    """A ``LaunchSpec`` from its JSON."""
+    return LaunchSpec(**{**stored, "argv": tuple(stored["argv"])})
+
+
+def info_from(stored: dict[str, Any] | None) -> ServerInfo | None:
+    """A ``ServerInfo`` from its JSON; fields that this release does not know are left out."""
+    if stored is None:
+        return None
+    known = {field.name for field in fields(ServerInfo)}
+    return ServerInfo(**{name: value for name, value in stored.items() if name in known})

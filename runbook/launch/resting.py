@@ -1,0 +1,131 @@
+"""Units of a host that rest for a while: stopped, and brought back whatever happens.
+
+A benchmark on a production host needs the GPUs of the service that runs there; so does the new
+service that takes its place.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from runbook.errors import HostFailed, NotProved
+from runbook.hosts.base import Host
+from runbook.launch.systemd import show, watched
+
+#: What rests, so that the next start brings it back when both runner and watch were killed.
+RECORD = "/run/golive-runbook-resting.json"
+
+#: The longest a unit may take to stop, or to start again, in seconds.
+PATIENCE_S = 3600.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A unit as it was found; ``ports``: where its processes listened."""
+
+    unit: str
+    active: bool
+    enabled: bool
+    ports: tuple[int, ...] = ()
+
+
+_PORTS = """
+import glob, json, os, sys
+held = set()
+for pid in open("/sys/fs/cgroup" + sys.argv[1] + "/cgroup.procs").read().split():
+    for link in glob.glob(f"/proc/{pid}/fd/*"):
+        try:
+            held.add(os.readlink(link))
+        except OSError:
+            pass
+found = set()
+for table in ("tcp", "tcp6"):
+    for row in open(f"/proc/net/{table}").read().splitlines()[1:]:
+        words = row.split()
+        if words[3] == "0A" and f"socket:[{words[9]}]" in held:
+            found.add(int(words[1].rpartition(":")[2], 16))
+print(json.dumps(sorted(found)))
+"""
+
+
+def see(host: Host, unit: str) -> Seen:
+    """Whether a unit runs, starts at boot, and where it listens. Changes nothing."""
+    state = show(host, unit, "ActiveState", "UnitFileState", "ControlGroup")
+    active = state.get("ActiveState") in ("active", "activating", "reloading")
+    return Seen(unit, active, state.get("UnitFileState") == "enabled", _ports(host, state, active))
+
+
+def _ports(host: Host, state: dict[str, str], active: bool) -> tuple[int, ...]:
+    group = state.get("ControlGroup")
+    if not active or not group:
+        return ()
+    done = host.run(host.python, "-I", "-S", "-c", _PORTS, group, check=False)
+    return tuple(json.loads(done.out)) if done.code == 0 else ()
+
+
+@contextmanager
+def resting(host: Host, units: Sequence[str], say: Say) -> Iterator[tuple[Seen, ...]]:
+    """Stop those of ``units`` that run, and bring them back at the end: after an error, Ctrl-C,
+    ``kill -9`` of the runner (a unit of the host watches it), or at the next start.
+
+    Raises ``NotProved`` when one does not answer again where it did.
+    """
+    found = _left_by_another(host, units) or [see(host, unit) for unit in units]
+    stopped = tuple(one for one in found if one.active)
+    if not stopped:
+        yield ()
+        return
+    host.write(RECORD, json.dumps([vars(one) for one in stopped]))
+    start = [["systemctl", "start", "--", *(one.unit for one in stopped)], ["rm", "-f", RECORD]]
+    began = time.monotonic()
+    with watched(host, "resting", start):
+        try:
+            for one in stopped:
+                say(f"{one.unit}: stopped; it is brought back at the end, whatever happens")
+                host.run("systemctl", "stop", "--", one.unit, timeout_s=PATIENCE_S)
+            yield stopped
+        finally:
+            bring_back(host, stopped)
+            host.remove(RECORD)
+            rested_s = time.monotonic() - began
+            for one in stopped:
+                say(f"{one.unit}: brought back and answers, after {rested_s:.0f} s of rest")
+
+
+def _left_by_another(host: Host, units: Sequence[str]) -> list[Seen]:
+    """What an earlier runner stopped and nobody has brought back."""
+    text = host.read(RECORD)
+    if text is None:
+        return []
+    stored = [Seen(**{**one, "ports": tuple(one["ports"])}) for one in json.loads(text)]
+    known = {one.unit: one for one in stored}
+    return [known.get(unit) or see(host, unit) for unit in units]
+
+
+def bring_back(host: Host, units: Sequence[Seen]) -> None:
+    """Start units and wait until they listen where they did. Raises ``NotProved``."""
+    for one in units:
+        try:
+            host.run("systemctl", "start", "--", one.unit, timeout_s=PATIENCE_S)
+        except HostFailed as error:
+            raise _not_back(one, error.found) from error
+    deadline = time.monotonic() + PATIENCE_S
+    for one in units:
+        while not set(one.ports) <= set((now := see(host, one.unit)).ports):
+            if not now.active or time.monotonic() > deadline:
+                raise _not_back(one, f"it listens at {now.ports}, before at {one.ports}")
+            time.sleep(0.2)
+
+
+def _not_back(one: Seen, why: str) -> NotProved:
+    return NotProved(
+        f"{one.unit} was stopped for this and does NOT serve again: {why}",
+        "the service that ran before",
+        f"look at it now: systemctl status {one.unit}",
+    )

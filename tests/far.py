@@ -1,0 +1,78 @@
+"""A host behind a real sshd: a box on loopback."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from boxes import need_box, wait_until
+from server_lives import free_port
+
+from runbook.hosts import Box
+
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+
+
+def need_sshd() -> None:
+    """Skip with the reason without ssh and sshd; in CI that is a failure."""
+    if SSHD and shutil.which("ssh"):
+        return
+    reason = "no sshd on this machine: apt-get install openssh-server openssh-client"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+class Far:
+    """A box with an sshd for root, and what the client needs to reach it."""
+
+    def __init__(self, box: Box, folder: Path) -> None:
+        self.box, self.port = box, free_port()
+        self.address = f"ssh://root@127.0.0.1:{self.port}"
+        for name in ("host", "user"):
+            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name]
+            subprocess.run(command, check=True)
+        self.config = str(folder / "config")
+        key = (folder / "host.pub").read_text()
+        (folder / "known").write_text(f"[127.0.0.1]:{self.port} {key}")
+        Path(self.config).write_text(
+            f"IdentityFile {folder}/user\nUserKnownHostsFile {folder}/known\n"
+            "IdentitiesOnly yes\nStrictHostKeyChecking yes\n"
+        )
+        box.make_dir("/etc/far", 0o700)
+        box.write("/etc/far/host", (folder / "host").read_bytes(), 0o600)
+        box.write("/etc/far/authorized", (folder / "user.pub").read_bytes(), 0o600)
+
+    def serve(self) -> None:
+        """Start the sshd, which ends with the box."""
+        box = self.box
+        box.run("sh", "-c", "id -u sshd || useradd --system --home-dir /run/sshd sshd")
+        box.make_dir("/run/sshd")
+        settings = {
+            "ListenAddress": "127.0.0.1",
+            "HostKey": "/etc/far/host",
+            "AuthorizedKeysFile": "/etc/far/authorized",
+            "PermitRootLogin": "prohibit-password",
+            "UsePAM": "no",
+            "PidFile": "none",
+        }
+        words = [f"-o{name}={value}" for name, value in settings.items()]
+        box.run("systemd-run", "--unit=far", SSHD, "-D", "-f/dev/null", f"-p{self.port}", *words)
+        wait_until(lambda: "listening" in box.journal("far.service"), 10, self.said)
+
+    def said(self) -> str:
+        return self.box.journal("far.service")
+
+
+@pytest.fixture(scope="module")
+def far(tmp_path_factory):
+    """A far host, shared by the tests of one file."""
+    need_sshd()
+    folder = tmp_path_factory.mktemp("far")
+    need_box(folder)
+    seen = [Path(__file__).parents[1], Path(SSHD).parents[1]]
+    with Box(folder / "box", seen) as box:
+        made = Far(box, folder)
+        made.serve()
+        yield made

@@ -1,0 +1,118 @@
+"""What serves on a host rests while something is measured there, and comes back whatever happens.
+
+The runner lives inside a box, so that the box's systemd is that of its own machine.
+"""
+
+import os
+import signal
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from boxes import is_alive, wait_until
+from server_lives import free_port
+
+from runbook.errors import NotProved
+from runbook.launch import systemd
+from runbook.launch.resting import RECORD, resting, see
+
+TESTS = Path(__file__).parents[1]
+SERVER = TESTS / "service" / "standin_server.py"
+OLD = "old.service"
+
+RUNNER = """
+import sys, time
+from runbook.hosts import LocalHost
+from runbook.launch.resting import resting
+with resting(LocalHost(), ["old.service", "absent.service"], print):
+    print("it rests", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def old(box):
+    """A service that somebody else runs; its port."""
+    port = free_port()
+    unit = (
+        f"[Service]\nExecStart={sys.executable} {SERVER} {port}\n"
+        "[Install]\nWantedBy=multi-user.target\n"
+    )
+    box.write(f"/etc/systemd/system/{OLD}", unit)
+    systemd.daemon_reload(box)
+    systemd.start(box, OLD, 10)
+    wait_until(lambda: see(box, OLD).ports == (port,), 10)
+    yield port
+    box.run("systemctl", "disable", "--now", OLD, check=False)
+    box.remove(f"/etc/systemd/system/{OLD}")
+    box.remove(RECORD)
+    systemd.daemon_reload(box)
+
+
+def answers(port):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+def test_it_rests_and_answers_again_also_after_an_error(box, old):
+    said = []
+    with pytest.raises(ZeroDivisionError), resting(box, [OLD], said.append) as units:
+        assert [one.unit for one in units] == [OLD]
+        assert not answers(old)
+        assert box.exists(RECORD)
+        raise ZeroDivisionError
+    assert answers(old)
+    assert not box.exists(RECORD)
+    assert "stopped" in said[0]
+    assert "brought back and answers" in said[1]
+
+
+def test_what_does_not_run_is_left_alone(box, old):
+    systemd.stop(box, OLD, 10)
+    with resting(box, [OLD, "absent.service"], print) as units:
+        assert units == ()
+    assert see(box, OLD).active is False
+
+
+def test_one_that_does_not_come_back_is_said_plainly(box, old):
+    with pytest.raises(NotProved, match="does NOT serve again"), resting(box, [OLD], print):
+        box.write(f"/etc/systemd/system/{OLD}", "[Service]\nType=oneshot\nExecStart=/bin/false\n")
+        systemd.daemon_reload(box)
+
+
+def start_runner(box):
+    box.run("systemctl", "reset-failed", "runner.service", check=False)
+    code = [sys.executable, "-u", "-c", RUNNER]
+    options = ["--property=KillMode=process", "--collect", f"--setenv=PYTHONPATH={TESTS.parent}"]
+    before = box.journal("runner.service").count("it rests")
+    box.run("systemd-run", "--unit=runner", *options, *code)
+    wait_until(
+        lambda: box.journal("runner.service").count("it rests") > before,
+        20,
+        lambda: box.journal("runner.service"),
+    )
+    return box.host_pid(int(systemd.show(box, "runner.service", "MainPID")["MainPID"]))
+
+
+def test_after_kill_9_of_the_runner_a_watch_brings_it_back(box, old):
+    runner = start_runner(box)
+    assert not answers(old)
+    os.kill(runner, signal.SIGKILL)
+    wait_until(lambda: answers(old), 10)
+    wait_until(lambda: not box.exists(RECORD), 5)
+    assert box.run("systemctl", "list-units", "--no-legend", "runbook-watch*").out == ""
+
+
+def test_after_kill_9_of_both_the_next_start_brings_it_back(box, old):
+    runner = start_runner(box)
+    box.run("systemctl", "kill", "--signal=KILL", "runbook-watch-resting.service")
+    os.kill(runner, signal.SIGKILL)
+    wait_until(lambda: not is_alive(runner), 5)
+    assert not answers(old)
+    with resting(box, [OLD], print) as units:
+        assert [one.unit for one in units] == [OLD]
+    assert answers(old)
