@@ -1,6 +1,10 @@
 # make setup     prepares .venv (what is installed already is left alone)
 # make rehearse  the whole runbook on this machine, without a GPU
 # make test      lint, types, all tests, the notebooks
+#
+# make rehearse-sglang      the same with the real SGLang, on the CPU
+# make test-sglang          the tests that need it
+# make train-tiny-eagle3    trains its models again
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -9,6 +13,7 @@ LOCK := --universal --generate-hashes --no-emit-index-url --no-annotate --no-hea
 
 # make host      prepares .venv for an inference host, with less
 .PHONY: setup host rehearse test lint lock reference example clean
+.PHONY: setup-sglang rehearse-sglang test-sglang train-tiny-eagle3
 
 setup: $(STAMP)
 
@@ -36,6 +41,34 @@ host:
 rehearse: setup
 	$(BIN)/runbook run params/rehearsal.yaml --apply
 
+# SGLang in an environment of its own. torch comes by pip and unpinned by hash: where pip knows a CPU
+# build it takes that, else a CUDA build of several GB.
+SGLANG := .venv-sglang
+setup-sglang: setup $(SGLANG)/.installed
+
+$(SGLANG)/.installed: requirements-sglang.txt | $(STAMP)
+	$(BIN)/uv venv --quiet --allow-existing --python $(PYTHON) $(SGLANG)
+	$(BIN)/python -m pip --python $(SGLANG)/bin/python install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(SGLANG)/bin/python --no-deps --require-hashes -r requirements-sglang.txt
+	printf '%s\nimport without_torchvision_kernels\n' "$(CURDIR)/runbook/rehearsal/sglang_cpu" \
+	  > "$$($(SGLANG)/bin/python -c 'import site; print(site.getsitepackages()[0])')/stand_in.pth"
+	@touch $@
+
+rehearse-sglang: setup-sglang
+	$(BIN)/runbook run params/rehearsal-sglang.yaml --apply
+
+train-tiny-eagle3: setup-sglang
+	$(SGLANG)/bin/python -m runbook.rehearsal.train_tiny_eagle3 runbook/rehearsal/tiny_eagle3
+	$(SGLANG)/bin/python -m runbook.rehearsal.tiny_corpus params/rehearsal-sglang.jsonl
+
+# A second release, of which only the parser is asked.
+$(SGLANG)/sglang-0.5.10.post1: requirements-sglang-0.5.10.txt | $(SGLANG)/.installed
+	$(BIN)/uv pip install --quiet --target $@ --python $(SGLANG)/bin/python --no-deps --require-hashes -r $<
+	@touch $@
+
+test-sglang: setup-sglang $(SGLANG)/sglang-0.5.10.post1
+	RUNBOOK_TEST_SGLANG=1 $(BIN)/python -m pytest tests/real_sglang
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -49,13 +82,14 @@ test: lint
 lock: setup
 	$(BIN)/uv pip compile --quiet pyproject.toml --all-extras $(LOCK) -o requirements.txt
 	$(BIN)/uv pip compile --quiet pyproject.toml --extra setup --constraint requirements.txt $(LOCK) -o requirements-host.txt
+	$(BIN)/uv pip compile --quiet requirements-sglang.in --no-emit-package torch $(LOCK) -o requirements-sglang.txt
 
 # The references of docs/, from the program itself.
 reference: setup
 	$(BIN)/python -m runbook.reference docs
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-sglang .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # The committed example: a rehearsal from a clone at a neutral place, without its box.
 # Run it in /opt/golive-runbook: make PYTHON=/usr/bin/python3 example

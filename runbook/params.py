@@ -119,6 +119,9 @@ class Stack(Strict):
     gpu_name: str = Field("", description="text every GPU's name must hold")
     gpu_memory_gib: Gib = Field(0.0, description="memory of every GPU, at least")
     compute_cap: str = Field("", description='compute capability of every GPU, like "12.0"')
+    gpu_used_mib: Annotated[float, Field(gt=0)] = Field(
+        1024.0, description="memory in use on any GPU when a server is started, at most"
+    )
     driver_version: VersionRange = Field("", description="version range of the NVIDIA driver")
     pcie_gen: Annotated[int, Field(ge=0, le=9)] = Field(0, description="every link, at least")
     pcie_width: Annotated[int, Field(ge=0, le=32)] = Field(0, description="lanes, at least")
@@ -155,19 +158,25 @@ class Timeouts(Strict):
     start_s: Seconds = Field(600.0, description="from start to the first completion")
     stop_s: Seconds = Field(60.0, description="from SIGTERM to the end")
     request_s: Seconds = Field(600.0, description="one request, whole")
+    gpu_free_s: Seconds = Field(120.0, description="for GPU memory to be free before a start")
+    silent_s: Seconds = Field(
+        120.0, description="a start without a line in its log and with GPUs busy at little power"
+    )
 
 
 class Server(Strict):
     """The server all configurations share."""
 
     engine: Literal["llamacpp", "sglang"] = Field(description="the server's program")
-    interpreter: AbsolutePath | Literal[""] = Field("", description="empty: the runbook's own")
+    interpreter: AbsolutePath | Literal["", "embedded:sglang"] = Field(
+        "", description="empty: the runbook's own; embedded:sglang: that of make setup-sglang"
+    )
     cwd: AbsolutePath = Field("/", description="working directory of the server")
     user: UserName | Literal[""] = Field("", description="empty: root")
     address: str = Field("127.0.0.1", description="bind address")
     port: Port = Field(description="where it listens; measured servers and the service share it")
     model: str = Field(min_length=1, description="path of the target, or embedded:NAME")
-    draft: str = Field("", description="path of the draft, empty for none")
+    draft: str = Field("", description="path of the draft or embedded:NAME, empty for none")
     args: list[Argument] = Field(default_factory=list, description="for all configurations")
     env: dict[EnvName, EnvValue] = Field(default_factory=dict, description="for all configurations")
     timeouts: Timeouts = Field(Timeouts(), description="how long to wait")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,11 +23,13 @@ from runbook.benchmark.workload import CellWorkload
 from runbook.cells import Cell, CellStatus
 from runbook.engines.base import Counters, Engine, ServerInfo
 from runbook.errors import BadInput, Blocked, NotHere, ServerFailed
+from runbook.launch import cards
 from runbook.launch.server import Launcher, RunningServer, local_url
 from runbook.launch.spec import LaunchSpec
 from runbook.load import LoadPlan, LoadResult, Prompt, Record, run_load
 from runbook.params import Configuration, Params
 
+_TELL_S = 30.0
 _NO_LOAD = LoadResult((), 0.0, 0.0, 0.0, None, 0)
 
 
@@ -41,7 +44,9 @@ class Unmeasured:
 @dataclass(frozen=True)
 class Bench:
     """What all lives of a benchmark share; ``on_cell`` hears of each cell when it has ended.
-    ``started``: the names of the servers that were."""
+    ``started``: the names of the servers that were. ``resolved``: configuration -> what the
+    server's own parser made of its arguments, where the stack was verified so. ``say`` hears how a
+    long start goes on."""
 
     params: Params
     launcher: Launcher
@@ -50,6 +55,8 @@ class Bench:
     book: Book
     on_cell: Callable[[Cell], None]
     started: list[str] = field(default_factory=list)
+    resolved: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    say: Callable[[str], None] = lambda text: None
 
     def conditions(self, spec: LaunchSpec, concurrency: int) -> dict[str, Any]:
         """All that must be the same for a finished cell to stand; the names are for people."""
@@ -122,6 +129,10 @@ def measure_life(bench: Bench, life: Life) -> Unmeasured | None:
 
 def _measure_life(bench: Bench, life: Life) -> Unmeasured | None:
     _refuse_busy_port(bench)
+    if bench.params.stack.gpus:
+        cards.wait_until_free(
+            bench.params.stack.gpu_used_mib, bench.params.server.timeouts.gpu_free_s
+        )
     number = bench.book.open_life()
     cells = [replace(cell, life=number) for cell in life.cells]
     name = f"{life.configuration.name}-life{number}"
@@ -173,7 +184,8 @@ def _bring_up(bench: Bench, life: Life, server: RunningServer) -> Launch:
     url, name = local_url(bench.params.server), life.configuration.name
     launch = Launch(life.spec, bench.launcher.kind)
     try:
-        load_s = bench.engine.wait_ready(url, server.alive, bench.params.server.timeouts.start_s)
+        alive = _watched(bench, life, server)
+        load_s = bench.engine.wait_ready(url, alive, bench.params.server.timeouts.start_s)
         info = bench.engine.info(url)
     except ServerFailed as failure:
         bench.book.note_launch(name, launch)
@@ -181,12 +193,34 @@ def _bring_up(bench: Bench, life: Life, server: RunningServer) -> Launch:
         said = say(part for part in (failure.found, explained) if part)
         raise ServerFailed(said, failure.wanted, server.log_tail()) from None
     checks = (
-        *bench.engine.check_configuration(info, life.configuration),
+        *bench.engine.check_configuration(info, life.configuration, bench.resolved.get(name)),
         *bench.engine.check_log(server.log_tail(_START_LINES), life.configuration),
     )
     launch = replace(launch, load_s=(load_s,), info=info, checks=checks)
     bench.book.note_launch(name, launch)
     return launch
+
+
+def _watched(bench: Bench, life: Life, server: RunningServer) -> Callable[[], bool]:
+    """Whether the server lives. A long start is told of by the last line of its log; on GPUs one
+    that hangs raises ``ServerFailed``."""
+    stack, began = bench.params.stack, time.monotonic()
+    told = began
+    nccl = [f"{k}={v}" for k, v in sorted(life.spec.env.items()) if k.startswith("NCCL_")]
+    settings = f"with {' '.join(nccl) or 'no NCCL settings'}, topology {stack.topology or 'any'}"
+    watch = cards.HangWatch(server.log_tail, bench.params.server.timeouts.silent_s, settings)
+
+    def alive() -> bool:
+        nonlocal told
+        if (now := time.monotonic()) - told >= _TELL_S:
+            told = now
+            line = (server.log_tail(1).splitlines() or ["nothing in its log yet"])[-1]
+            bench.say(f"{life.configuration.name}: starting for {now - began:.0f} s: {line[:160]}")
+        if stack.gpus:
+            watch.look()
+        return server.alive()
+
+    return alive
 
 
 def _measure_cells(
@@ -265,6 +299,7 @@ def _send(
     if not prompts:
         return _NO_LOAD
     plan = plan_load(bench.params, info.model_id, concurrency, prompts, output_tokens)
+    plan = replace(plan, extra={**bench.engine.request_fields, **plan.extra})
     load = run_load(plan, on_record, server.alive)
     if load.ended_early is None and not server.alive():
         return replace(load, ended_early="the server died")

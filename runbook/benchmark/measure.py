@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from runbook.benchmark.blocks import Block, plan_blocks
 from runbook.benchmark.book import Book
@@ -57,12 +58,16 @@ def measure(
         done += 1
         on_cell(_sentence(cell), done, total)
 
-    engine.prepare(params, lambda text: on_cell(text, done, total))
+    def say(text: str) -> None:
+        on_cell(text, done, total)
+
+    engine.prepare(params, say)
     run.write_json("workload.json", asked.manifest.as_json())
     with Book(run) as book:
         if params.workload.ignore_eos:
             book.note(_FORCED)
-        bench = Bench(params, launcher, engine, workload, book, report)
+        resolved = _resolved_in(run)
+        bench = Bench(params, launcher, engine, workload, book, report, resolved=resolved, say=say)
         lives = [
             _plan_life(bench, block, config, config == block.configs[-1])
             for block in blocks
@@ -83,6 +88,14 @@ def measure(
                 on_cell(f"decided after {life.block} of {len(blocks)} blocks", total, total)
                 break
         return book.measurements()
+
+
+def _resolved_in(run: Run) -> dict[str, dict[str, Any]]:
+    """What the server's own parser made of each configuration when the stack was verified."""
+    stack = run.read_json("stack.json") or {}
+    serving = stack.get("readings", {}).get("serving", {})
+    answers = {name: one["facts"].get("arguments") or {} for name, one in serving.items()}
+    return {name: one["resolved"] for name, one in answers.items() if "resolved" in one}
 
 
 def _plan_life(bench: Bench, block: Block, config: str, is_last: bool) -> Life:

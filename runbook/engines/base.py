@@ -64,6 +64,10 @@ class Engine(Protocol):
     """Variables that the server itself sets for its workers, whatever it was given."""
     stack_checks: tuple[str, ...]
     """Names of the checks that ``check_stack`` makes, for ``stack.checks``."""
+    request_fields: Mapping[str, Any]
+    """Fields of a request by which the server tells more in its answer."""
+    argument_probe: str
+    """The probe that lets the server's own parser read its arguments; empty where there is none."""
 
     def prepare(self, params: Params, progress: Callable[[str], None]) -> None:
         """One-off local work before a first launch (the rehearsal's model). Idempotent."""
@@ -86,17 +90,31 @@ class Engine(Protocol):
     def acceptance_length(self, cell: Counters) -> float | None:
         """Output tokens per verify step of the target over a cell, ``None`` when not known."""
 
-    def check_configuration(self, info: ServerInfo, configuration: Configuration) -> list[Check]:
-        """Whether the server took what was asked (speculation asked, none got: fail)."""
+    def check_configuration(
+        self,
+        info: ServerInfo,
+        configuration: Configuration,
+        resolved: Mapping[str, Any] | None = None,
+    ) -> list[Check]:
+        """Whether the server took what was asked (speculation asked, none got: fail).
+
+        ``resolved``: what its own parser made of the arguments before the start.
+        """
 
     def check_cell(self, cell: Counters, configuration: Configuration) -> list[Check]:
         """Whether the draft was really used over a cell."""
 
-    def check_stack(self, params: Params, versions: Mapping[str, str | None]) -> list[Check]:
+    def check_stack(
+        self,
+        params: Params,
+        versions: Mapping[str, str | None],
+        parsed: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> list[Check]:
         """Whether these configurations can exist on what is installed, before any start.
 
         ``versions``: distribution -> version that the serving interpreter finds, ``None`` or
-        absent where it is not known.
+        absent where it is not known. ``parsed``: configuration -> the answer of
+        ``argument_probe``; ``None`` where nobody asked.
         """
 
     def check_log(self, log: str, configuration: Configuration) -> list[Check]:

@@ -41,6 +41,8 @@ class LlamaCpp:
     distribution = "xllamacpp"
     overwrites: frozenset[str] = frozenset()
     stack_checks: tuple[str, ...] = ()
+    request_fields: Mapping[str, Any] = {}
+    argument_probe = ""  # launch_spec parses them itself
 
     def __init__(self, key_file: str | None = None) -> None:
         self._key_file = key_file
@@ -106,7 +108,12 @@ class LlamaCpp:
             return None
         return cell.predicted / (cell.predicted - cell.accepted)
 
-    def check_configuration(self, info: ServerInfo, configuration: Configuration) -> list[Check]:
+    def check_configuration(
+        self,
+        info: ServerInfo,
+        configuration: Configuration,
+        resolved: Mapping[str, Any] | None = None,
+    ) -> list[Check]:
         """Whether the speculation that runs is the one asked for."""
         asked = asked_speculation(configuration)
         status: Status = "pass" if info.speculation == asked else "fail"
@@ -136,7 +143,12 @@ class LlamaCpp:
             return [Check("draft used", "warn", f"{found}: length 1.00", "some accepted", fix)]
         return [Check("draft used", "pass", found, f"drafts by {asked}")]
 
-    def check_stack(self, params: Params, versions: Mapping[str, str | None]) -> list[Check]:
+    def check_stack(
+        self,
+        params: Params,
+        versions: Mapping[str, str | None],
+        parsed: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> list[Check]:
         """Nothing: one release is pinned, and the launcher refuses what it cannot do."""
         return []
 

@@ -37,10 +37,13 @@ from runbook.engines.sglang_options import (
     read_switch,
     refuse_own,
 )
+from runbook.engines.sglang_parsed import PARSED_CHECK, check_as_parsed, check_parsed
 from runbook.engines.sglang_releases import OVERWRITES, find_release
 from runbook.errors import BadInput, NotHere, ServerFailed
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Configuration, Params, Server
+from runbook.rehearsal import sglang_on_cpu
+from runbook.rehearsal.model import MODELS, resolve_model
 
 _MODULE = "sglang.launch_server"
 _LAUNCHER = Path(serve_sglang.__file__).absolute()
@@ -56,22 +59,27 @@ class SGLang:
     name = "sglang"
     distribution = "sglang"
     overwrites = frozenset(OVERWRITES)
-    stack_checks = STACK_CHECKS
+    stack_checks = (*STACK_CHECKS, PARSED_CHECK)
+    #: Known since 0.5.20 at the latest; older releases take no notice.
+    request_fields: Mapping[str, Any] = {"return_spec_tokens_details": True}
+    argument_probe = "sglang_arguments"
 
     def __init__(self, key_file: str | None = None, server: Server | None = None) -> None:
         self._key_file = key_file
-        self._server = server or Server(engine="sglang", port=1, model="unknown")
+        self._server = _placed(server or Server(engine="sglang", port=1, model="unknown"))
 
     def prepare(self, params: Params, progress: Callable[[str], None]) -> None:
         """Nothing is prepared. Raises ``NotHere`` where no interpreter can have SGLang."""
         interpreter = params.server.interpreter
-        if interpreter and not os.access(interpreter, os.X_OK):
+        if interpreter == sglang_on_cpu.INTERPRETER:
+            sglang_on_cpu.require()
+        elif interpreter and not os.access(interpreter, os.X_OK):
             raise NotHere(
                 f"{interpreter} cannot be executed",
                 "the interpreter of SGLang's own environment",
                 "install SGLang there, or correct server.interpreter",
             )
-        if not interpreter and importlib.util.find_spec("sglang") is None:
+        elif not interpreter and importlib.util.find_spec("sglang") is None:
             raise NotHere(
                 "the package sglang is not installed beside the runbook",
                 "the interpreter of SGLang's own environment",
@@ -80,13 +88,7 @@ class SGLang:
 
     def launch_spec(self, params: Params, configuration: Configuration) -> LaunchSpec:
         """The whole launch. Raises ``BadInput`` for arguments that belong into other parameters."""
-        server = params.server
-        if server.model.startswith("embedded:"):
-            raise BadInput(
-                f"server.model: {server.model} is for the engine llamacpp",
-                "the folder of a model",
-                "set server.model",
-            )
+        server = _placed(params.server)
         refuse_own(server.args, "server.args")
         refuse_own(configuration.args, f"configurations[name={configuration.name}].args")
         options = options_of(server, configuration)
@@ -103,7 +105,8 @@ class SGLang:
         elif server.api_key:
             start = [str(_LAUNCHER)]
         interpreter = server.interpreter or sys.executable
-        return assemble_spec(params, configuration, [interpreter, *start, *arguments])
+        placed = params.model_copy(update={"server": server})
+        return assemble_spec(placed, configuration, [interpreter, *start, *arguments])
 
     def wait_ready(self, url: str, alive: Callable[[], bool], timeout_s: float) -> float:
         """As in ``Engine``; after the completion ``/server_info`` must answer too: a server can
@@ -151,9 +154,18 @@ class SGLang:
         """``(output tokens - requests) / verify steps`` over a cell."""
         return acceptance_length(cell)
 
-    def check_configuration(self, info: ServerInfo, configuration: Configuration) -> list[Check]:
-        """Speculation, worker, sizes of the draft and cap, against what was asked."""
-        return list(check_info(info, self._asked(configuration, info.settings.get("version"))))
+    def check_configuration(
+        self,
+        info: ServerInfo,
+        configuration: Configuration,
+        resolved: Mapping[str, Any] | None = None,
+    ) -> list[Check]:
+        """Speculation, worker, sizes of the draft and cap, against what was asked; settings,
+        against what the parser resolved."""
+        asked = self._asked(configuration, info.settings.get("version"))
+        checks = list(check_info(info, asked))
+        expected = read_info(resolved) if resolved else None
+        return [*checks, check_as_parsed(info, expected)] if expected else checks
 
     def check_cell(self, cell: Counters, configuration: Configuration) -> list[Check]:
         """Whether the draft was really used over a cell."""
@@ -161,14 +173,21 @@ class SGLang:
         draft = read_model(_read_config(self._server.draft)) if asked.options.speculates else None
         return [check_use(cell, asked, draft or ModelFacts())]
 
-    def check_stack(self, params: Params, versions: Mapping[str, str | None]) -> list[Check]:
-        """The configurations against the installed release, and against the ``config.json`` of
-        target and draft where this machine has them."""
+    def check_stack(
+        self,
+        params: Params,
+        versions: Mapping[str, str | None],
+        parsed: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> list[Check]:
+        """The configurations against the installed release, against the ``config.json`` of
+        target and draft where this machine has them, and against SGLang's own parser."""
+        server = _placed(params.server)
         target, draft = (
-            read_model(_read_config(folder))
-            for folder in (params.server.model, params.server.draft)
+            read_model(_read_config(folder)) for folder in (server.model, server.draft)
         )
-        return check_releases(params, versions.get(self.distribution), target, draft)
+        checks = check_releases(params, versions.get(self.distribution), target, draft)
+        asked = [self._asked(one) for one in params.configurations]
+        return [*checks, *check_parsed(asked, parsed, versions.get(self.distribution))]
 
     def check_log(self, log: str, configuration: Configuration) -> list[Check]:
         """The worker that the start of a log names."""
@@ -194,6 +213,26 @@ class SGLang:
 
     def _endpoint(self, url: str) -> Endpoint:
         return Endpoint(url, self._key_file)
+
+
+def _placed(server: Server) -> Server:
+    """``server`` with what is embedded in its place: paths, and the variables it needs there.
+
+    Raises ``BadInput`` for a model of another engine.
+    """
+    if server.model.removeprefix("embedded:") in MODELS:
+        raise BadInput(
+            f"server.model: {server.model} is for the engine llamacpp",
+            "the folder of a model",
+            "set server.model",
+        )
+    placed = {"model": resolve_model(server.model), "draft": resolve_model(server.draft)}
+    if server.interpreter != sglang_on_cpu.INTERPRETER:
+        return server.model_copy(update=placed)
+    env = {**sglang_on_cpu.environment(), **server.env}
+    return server.model_copy(
+        update={**placed, "interpreter": sglang_on_cpu.interpreter(), "env": env}
+    )
 
 
 def read_counters(metrics: str) -> Counters | None:

@@ -19,6 +19,7 @@ from runbook.engines.sglang_options import (
     options_of,
     read_switch,
 )
+from runbook.engines.sglang_pcie import judge_offers, say_offers
 from runbook.engines.sglang_releases import (
     RELEASES,
     Release,
@@ -58,7 +59,8 @@ def check_releases(
     for name, judge, summary in _RULES:
         faults = _grouped(name, cases, judge)
         checks += faults or [Check(name, "pass", summary(cases))]
-    return [*checks, *check_cap(params, cases), check_alike(cases), *_check_key(params)]
+    checks += [*check_cap(params, cases), check_alike(cases), *_check_pcie(params, cases)]
+    return [*checks, *_check_key(params)]
 
 
 def _grouped(
@@ -93,7 +95,7 @@ def _judge_worker(case: Case) -> Iterator[Finding]:
         yield Finding("unknown", "which worker runs is not known of this release", "", _OBSERVE)
         return
     switch = read_switch(case.env.get(SPEC_V2))
-    got = expected_worker(release, options.topk, switch, options.has("--disable-overlap-schedule"))
+    got = expected_worker(release, options.topk, switch, options.no_overlap)
     named = intended_worker(case.configuration, None)
     meant = named or (
         intended_worker(case.configuration, switch) if release.variable == "worker" else None
@@ -152,8 +154,9 @@ def _say_workers(cases: Sequence[Case]) -> str:
             worker = case.options.algorithm
         if case.release and case.options.has_worker:
             switch = read_switch(case.env.get(SPEC_V2))
-            off = case.options.has("--disable-overlap-schedule")
-            worker = expected_worker(case.release, case.options.topk, switch, off)
+            worker = expected_worker(
+                case.release, case.options.topk, switch, case.options.no_overlap
+            )
         said.append(f"{case.name}: {worker}")
     return "; ".join(said)
 
@@ -243,6 +246,15 @@ _RULES: tuple[
 )
 
 
+def _check_pcie(params: Params, cases: Sequence[Case]) -> list[Check]:
+    """What is offered for collectives and does nothing without NVLink; else what is offered."""
+    if params.stack.gpus < 3 or params.stack.topology == "nvlink":
+        return [Check("sglang_pcie", "skipped", "for three cards or more on PCIe alone")]
+    said = f"applies: {say_offers(True)}. Only looks as if: {say_offers(False)}"
+    faults = _grouped("sglang_pcie", cases, judge_offers)
+    return faults or [Check("sglang_pcie", "pass", said)]
+
+
 def _check_key(params: Params) -> list[Check]:
     key = params.server.api_key
     if key is None or not key.allow_argv:
@@ -258,5 +270,6 @@ STACK_CHECKS = (
     *(name for name, _judge, _summary in _RULES),
     "sglang_request_cap",
     "sglang_alike",
+    "sglang_pcie",
     "sglang_key",
 )

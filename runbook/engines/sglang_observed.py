@@ -27,15 +27,15 @@ class Asked:
     @property
     def overlap(self) -> bool:
         """Whether the overlap scheduler may run."""
-        return not self.options.has("--disable-overlap-schedule")
+        return not self.options.no_overlap
 
 
 def check_info(info: ServerInfo, asked: Asked) -> Iterator[Check]:
     """All checks on what the server says of itself."""
-    yield _check_speculation(info, asked)
+    yield check_speculation(info, asked)
     if asked.options.speculates:
         yield check_worker(str(info.settings["worker"]), asked)
-        yield from _check_sizes(info, asked)
+        yield from check_sizes(info, asked)
     yield _check_cap(info, asked)
     differ = info.settings["ranks_differ"]
     if differ:
@@ -43,7 +43,8 @@ def check_info(info: ServerInfo, asked: Asked) -> Iterator[Check]:
         yield Check("ranks", "warn", "; ".join(differ), "the same on all ranks", fix)
 
 
-def _check_speculation(info: ServerInfo, asked: Asked) -> Check:
+def check_speculation(info: ServerInfo, asked: Asked) -> Check:
+    """Whether the algorithm is the one asked for."""
     wanted = asked.options.algorithm
     if info.speculation == wanted:
         return Check("speculation", "pass", info.speculation, wanted)
@@ -66,7 +67,8 @@ def check_worker(found: str, asked: Asked, name: str = "worker") -> Check:
     return Check(name, status, found, wanted, fix)
 
 
-def _check_sizes(info: ServerInfo, asked: Asked) -> Iterator[Check]:
+def check_sizes(info: ServerInfo, asked: Asked) -> Iterator[Check]:
+    """Branches, depth and size of the draft tree, where they were asked for."""
     options, settings = asked.options, info.settings
     sizes = {
         "topk": ("speculative_eagle_topk", options.topk),

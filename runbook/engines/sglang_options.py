@@ -77,6 +77,11 @@ class Options:
         return self.algorithm in ("EAGLE", "EAGLE3", "STANDALONE")
 
     @property
+    def no_overlap(self) -> bool:
+        """Whether the overlap scheduler is switched off; no worker has it on a CPU."""
+        return self.has("--disable-overlap-schedule") or self.text("--device") == "cpu"
+
+    @property
     def topk(self) -> int | None:
         """Branches of the draft tree at each step."""
         return self.number("--speculative-eagle-topk")

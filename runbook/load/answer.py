@@ -140,8 +140,9 @@ class AnswerReader:
 
     def _take_steps(self, told: dict[str, Any]) -> None:
         """SGLang tells them as they are; llama.cpp tells the tokens and those that were drafted."""
-        meta, timings = told.get("meta_info"), told.get("timings")
-        if isinstance(meta, dict):
+        extension, timings = told.get("sglext"), told.get("timings")
+        nested = extension.get("spec_tokens_details") if isinstance(extension, dict) else None
+        for meta in filter(lambda one: isinstance(one, dict), (told.get("meta_info"), nested)):
             steps = _count(meta.get("spec_verify_ct"))
             self._answer.verify_steps = steps or self._answer.verify_steps
         if isinstance(timings, dict):

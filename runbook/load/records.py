@@ -61,6 +61,7 @@ class Record:
     text: str = ""
     reasoning: str = ""
     calls: str = ""  # of tools: names and arguments as they came
+    kind: str = ""  # of the prompt
 
     @property
     def ok(self) -> bool:

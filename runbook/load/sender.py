@@ -65,12 +65,12 @@ class Sender:
             exchange.fail("cut", "the load was ended early by the caller")
             raise
         finally:
-            reader = loop.create_task(self._read(prompt.id, scheduled_s, exchange))
+            reader = loop.create_task(self._read(prompt, scheduled_s, exchange))
             self._readers.add(reader)
             reader.add_done_callback(self._readers.discard)
         return exchange.sent_s is not None
 
-    async def _read(self, prompt_id: str, scheduled_s: float, exchange: Exchange) -> None:
+    async def _read(self, prompt: Prompt, scheduled_s: float, exchange: Exchange) -> None:
         """Parse what one exchange kept and emit its record."""
         reader = AnswerReader()
         pieces = exchange.pieces if exchange.status in (None, 200) else []
@@ -85,7 +85,7 @@ class Sender:
             kind, error = answer.error_kind, answer.error
         self._emit(
             Record(
-                prompt_id=prompt_id,
+                prompt_id=prompt.id,
                 scheduled_s=scheduled_s,
                 sent_s=exchange.sent_s,
                 first_byte_s=exchange.first_byte_s,
@@ -105,6 +105,7 @@ class Sender:
                 text=self._without_key(answer.text),
                 calls=self._without_key(answer.calls),
                 reasoning=self._without_key(answer.reasoning),
+                kind=prompt.kind,
             )
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from runbook import probe
@@ -31,6 +31,7 @@ class Questions:
     ``packages``: distributions whose versions matter. ``files``: hashed up to
     ``hash_up_to_bytes``. ``disks``: paths whose free room matters. ``tools``: programs on PATH.
     ``torch``: import it and tell, which takes seconds. ``gpus`` and ``limit_s``: of an all-reduce.
+    ``launches``: name -> argv, for a probe that reads what the server is given.
     """
 
     packages: Sequence[str] = ()
@@ -41,6 +42,7 @@ class Questions:
     torch: bool = False
     gpus: int = 0
     limit_s: float = 60.0
+    launches: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

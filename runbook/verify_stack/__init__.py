@@ -87,7 +87,11 @@ def verify(
     facts = gather(params, host, specs, engine, capture)
     if capture is not None:
         captured.write_serving(capture, facts)
-    return judge(params, facts, specs, engine, engine.check_stack(params, facts.versions()))
+    return judge(params, facts, specs, engine, _of_engine(params, facts, engine))
+
+
+def _of_engine(params: Params, facts: StackFacts, engine: Engine) -> list[Check]:
+    return engine.check_stack(params, facts.versions(), facts.parsed())
 
 
 def verify_captured(
@@ -97,7 +101,7 @@ def verify_captured(
     require_known_checks(params, engine.stack_checks)
     packages = questions_for(params, engine).packages
     facts = captured.read_folder(folder, list(specs), packages)
-    return judge(params, facts, specs, engine, engine.check_stack(params, facts.versions()))
+    return judge(params, facts, specs, engine, _of_engine(params, facts, engine))
 
 
 def judge(

@@ -20,7 +20,7 @@ from runbook.hosts.base import Done, Host
 from runbook.launch.ports import port_holder
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Params
-from runbook.probe.ask import Questions, ServingFacts, ask_serving
+from runbook.probe.ask import Questions, ServingFacts, ask_serving, interpreter_words
 from runbook.rehearsal.model import resolve_model
 from runbook.run import outputs_root
 from runbook.verify_stack.commands import NO_DRIVER, Fact, host_facts
@@ -65,6 +65,11 @@ class StackFacts:
             for serving in self.serving.values()
             for name, version in (serving.facts.get("packages") or {}).items()
         }
+
+    def parsed(self) -> dict[str, Any] | None:
+        """What the server's own parser made of each launch; ``None`` where it was not asked."""
+        told = {name: serving.facts.get("arguments") for name, serving in self.serving.items()}
+        return {name: one for name, one in told.items() if one} or None
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StackFacts:
@@ -132,7 +137,29 @@ def gather(
     answers = _ask_launches(host, specs, questions)
     if questions.gpus > 1:
         answers = _ask_collective(host, specs, questions, answers, readings["gpu_processes"])
+    if engine.argument_probe:
+        answers = _ask_arguments(host, specs, engine.argument_probe, answers)
     return StackFacts(readings, answers)
+
+
+def _ask_arguments(
+    host: Host, specs: Mapping[str, LaunchSpec], probe: str, answers: Mapping[str, ServingFacts]
+) -> dict[str, ServingFacts]:
+    """What the server's own parser makes of every launch; asked once for all in the same
+    environment, since it takes seconds to import."""
+    groups: dict[Any, dict[str, LaunchSpec]] = {}
+    for name, spec in specs.items():
+        same = (tuple(interpreter_words(spec.argv)), tuple(sorted(spec.env.items())), spec.user)
+        groups.setdefault(same, {})[name] = spec
+    found = {}
+    for group in groups.values():
+        questions = Questions(launches={name: spec.argv for name, spec in group.items()})
+        told = ask_serving(host, next(iter(group.values())), questions, probe)
+        for name in group:
+            parsed = (told.facts.get("arguments") or {}).get(name)
+            own = {"arguments": parsed or {"unknown": told.why_unknown("arguments")}}
+            found[name] = answers[name].joined(ServingFacts(own, {}))
+    return found
 
 
 def _ask_collective(

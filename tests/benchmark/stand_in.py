@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 
@@ -59,6 +59,7 @@ class StandIn:
     """The engine of the paced server; ``speculation`` is what it claims to run."""
 
     name = "llamacpp"
+    request_fields: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, max_concurrency: int | None = None, taken: bool = True) -> None:
         self._max_concurrency = max_concurrency
@@ -97,7 +98,9 @@ class StandIn:
         assert cell.predicted is not None and cell.accepted is not None
         return cell.predicted / (cell.predicted - cell.accepted) if cell.predicted else None
 
-    def check_configuration(self, info: ServerInfo, configuration: Configuration) -> list[Check]:
+    def check_configuration(
+        self, info: ServerInfo, configuration: Configuration, resolved: Any = None
+    ) -> list[Check]:
         asked = "eagle" if not self._taken and configuration.name != "baseline" else "none"
         status = "pass" if asked == info.speculation else "fail"
         return [Check("speculation", status, info.speculation, asked)]

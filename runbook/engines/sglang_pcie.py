@@ -1,0 +1,73 @@
+"""What SGLang offers for collectives, and what of it applies where cards speak over PCIe alone.
+
+Read in the source of the releases named; nothing of it was run on such a host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from packaging.specifiers import SpecifierSet
+
+from runbook.engines.sglang_case import Case, Finding
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One option (``--...``) or variable, whether it does something there, and where that was
+    read. ``releases`` that have it, where not all of those read do."""
+
+    name: str
+    applies: bool
+    what: str
+    read_in: str
+    releases: str = ""
+
+
+OFFERS = (
+    Offer(
+        "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE",
+        True,
+        "an all-reduce over PCIe, with a FlashInfer that has it; not for deterministic inference",
+        "0.5.21 to 0.5.23",
+        ">=0.5.21",
+    ),
+    Offer(
+        "--disable-custom-all-reduce",
+        False,
+        "only silences a warning: custom all-reduce is off by itself with more than two cards",
+        "0.5.23",
+    ),
+    Offer(
+        "--flashinfer-allreduce-fusion-backend", False, "SM90 and SM10x only, not SM120", "0.5.23"
+    ),
+    Offer("--enable-flashinfer-allreduce-fusion", False, "SM90 and SM10x only", "0.5.23"),
+    Offer("--enable-torch-symm-mem", False, "its help names SM90 and SM100 only", "0.5.23"),
+    Offer("--enable-symm-mem", False, "made for NVLink switches", "0.5.23"),
+    Offer("--enable-nccl-nvls", False, "made for NVLink switches", "0.5.23"),
+)
+
+
+def judge_offers(case: Case) -> Iterator[Finding]:
+    """Options that were asked for and do nothing without NVLink, or not in this release."""
+    for offer in OFFERS:
+        if not (case.options.has(offer.name) or _is_on(case.env.get(offer.name))):
+            continue
+        fix = f"take {offer.name} out, and measure with and without it"
+        if not offer.applies:
+            found = f"{offer.name} without NVLink: {offer.what} (read in {offer.read_in})"
+            yield Finding("warn", found, "what applies to PCIe", fix)
+        elif case.version and not SpecifierSet(offer.releases).contains(case.version):
+            found = f"{offer.name} does nothing on SGLang {case.version}"
+            yield Finding("warn", found, f"SGLang {offer.releases}", fix)
+
+
+def _is_on(value: str | None) -> bool:
+    return value is not None and value.strip().lower() not in ("", "0", "false", "no", "n")
+
+
+def say_offers(applying: bool) -> str:
+    """The offers that apply, or those that only look as if, each with where that was read."""
+    told = [offer for offer in OFFERS if offer.applies == applying]
+    return "; ".join(f"{offer.name}: {offer.what} ({offer.read_in})" for offer in told)

@@ -1,0 +1,126 @@
+"""The cards between two server lives and during a start: memory that is not free yet, and a start
+that hangs. Read of ``nvidia-smi`` on this machine; where it is missing, nothing is known."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from runbook.errors import Blocked, HostFailed, ServerFailed
+from runbook.hosts.base import COMMAND_ENV
+from runbook.hosts.local import execute_here
+
+_QUERY = "index,memory.used,utilization.gpu,power.draw,power.limit"
+_HOLDERS = "pid,process_name,used_memory"
+_POLL_S = 2.0
+_LOOK_S = 10.0
+_NVIDIA_SMI_S = 30.0
+
+#: A card that waits for another one is busy at little power.
+_BUSY_PERCENT, _LITTLE_POWER = 95.0, 0.4
+
+
+@dataclass(frozen=True)
+class Card:
+    """One card now; memory in MiB, power in watts, ``None`` where it does not tell."""
+
+    index: str
+    used_mib: float | None
+    busy_percent: float | None
+    power_w: float | None
+    power_limit_w: float | None
+
+    @property
+    def spins(self) -> bool:
+        """Whether it is busy with nothing."""
+        if self.busy_percent is None or self.power_w is None or not self.power_limit_w:
+            return False
+        idle_power = self.power_w < _LITTLE_POWER * self.power_limit_w
+        return self.busy_percent >= _BUSY_PERCENT and idle_power
+
+
+def parse_cards(text: str) -> list[Card]:
+    """The cards in what ``nvidia-smi --query-gpu`` printed; lines of another form are left out."""
+    rows = [[field.strip() for field in line.split(",")] for line in text.splitlines()]
+    return [Card(row[0], *map(_number, row[1:])) for row in rows if len(row) == 5]
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def read_cards() -> list[Card]:
+    """The cards of this machine; none where they cannot be read."""
+    return parse_cards(_ask(f"--query-gpu={_QUERY}"))
+
+
+def _ask(query: str) -> str:
+    argv = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
+    try:
+        done = execute_here(argv, b"", _NVIDIA_SMI_S, COMMAND_ENV)
+    except HostFailed:
+        return ""
+    return done.out if done.code == 0 else ""
+
+
+def wait_until_free(
+    most_mib: float, timeout_s: float, read: Callable[[], Sequence[Card]] = read_cards
+) -> None:
+    """Wait until no card holds more than ``most_mib``: a server before gives its memory back after
+    its process has ended. Raises ``Blocked`` with the holders when it does not in time."""
+    deadline = time.monotonic() + timeout_s
+    while full := [card for card in read() if (card.used_mib or 0) > most_mib]:
+        if time.monotonic() > deadline:
+            holders = "; ".join(_ask(f"--query-compute-apps={_HOLDERS}").split("\n")).strip("; ")
+            held = ", ".join(f"GPU {card.index} {card.used_mib:.0f} MiB" for card in full)
+            raise Blocked(
+                f"memory of the cards is not free {timeout_s:g} s after the server before: {held}"
+                f" (held by: {holders or 'no process that nvidia-smi names'})",
+                f"at most {most_mib:g} MiB a card before a start (stack.gpu_used_mib)",
+                "end what holds them yourself, then: runbook run PARAMS --resume",
+            )
+        time.sleep(min(_POLL_S, timeout_s))
+
+
+class HangWatch:
+    """Looks, not too often, whether a start hangs in its first collective: all cards busy at
+    little power, and a log that has been silent for ``silent_s``."""
+
+    def __init__(
+        self,
+        read_log: Callable[[], str],
+        silent_s: float,
+        settings: str,
+        read: Callable[[], Sequence[Card]] = read_cards,
+    ) -> None:
+        self._read_log, self._read = read_log, read
+        self._silent_s, self._settings = silent_s, settings
+        self._log, self._changed_at = "", time.monotonic()
+        self._looked_at = 0.0
+
+    def look(self) -> None:
+        """Raise ``ServerFailed`` where it hangs."""
+        now = time.monotonic()
+        if now - self._looked_at < min(_LOOK_S, self._silent_s):
+            return
+        self._looked_at = now
+        if (log := self._read_log()) != self._log:
+            self._log, self._changed_at = log, now
+        if now - self._changed_at < self._silent_s:
+            return
+        cards = self._read()
+        if cards and all(card.spins for card in cards):
+            shown = ", ".join(
+                f"GPU {card.index} {card.busy_percent:.0f} % {card.power_w:.0f} W" for card in cards
+            )
+            raise ServerFailed(
+                f"NCCL deadlock suspected: {shown}, and no line in its log for "
+                f"{now - self._changed_at:.0f} s; {self._settings}",
+                "a start that goes on",
+                "see NCCL_P2P_LEVEL, ACS and IOMMU, and try NCCL_P2P_DISABLE=1; "
+                "cards that stay at 100 % need a reset (nvidia-smi --gpu-reset)",
+            )
