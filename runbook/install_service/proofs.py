@@ -203,7 +203,10 @@ def prove_info(wanted: ServerInfo | None, found: ServerInfo) -> Proof:
         for name in dict.fromkeys([*before, *after])
         if before.get(name) != after.get(name)
     ]
-    return judge("server info", faults, f"{found.model_id}, speculation {found.speculation}")
+    told = f"{found.model_id}, speculation {found.speculation}"
+    if worker := found.settings.get("worker"):
+        told += f", worker {worker}"
+    return judge("server info", faults, f"{told}, all {len(after)} settings as measured")
 
 
 def _at(argv: Iterable[str], at: int) -> str:
