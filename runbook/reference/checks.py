@@ -83,8 +83,8 @@ LOOKS_AT: Mapping[str, str] = {
     "sglang_request_cap": "Every concurrency can run at once, under the same cap everywhere.",
     "sglang_alike": "The configurations differ in nothing but speculation.",
     "sglang_pcie": "Nothing is asked for that does nothing without NVLink; lists what applies.",
-    "sglang_arguments": "SGLang's own parser takes every command line as it was meant.",
     "sglang_key": "The API key is not among the arguments.",
+    "sglang_arguments": "SGLang's own parser takes every command line as it was meant.",
 }
 
 #: Checks on a server that runs, by name.
@@ -96,6 +96,7 @@ OF_SERVERS: Mapping[str, str] = {
     "topk": "SGLang: the effective width of the draft tree.",
     "steps": "SGLang: the effective number of draft steps.",
     "draft tokens": "SGLang: the effective number of draft tokens.",
+    "as parsed": "SGLang: the settings are those its own parser resolved before the start.",
     "request cap": "SGLang: how many requests run at once.",
     "ranks": "SGLang: all ranks run with the same settings.",
 }

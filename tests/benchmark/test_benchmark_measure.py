@@ -389,3 +389,10 @@ def test_servers_can_be_units_of_a_box(tmp_path: Path, port: int) -> None:
     assert "systemd" in places["dying", 1, 1].note
     assert found.launches["baseline"]["launch"] == "unit"
     assert port_holder(port) is None
+
+
+def test_a_long_start_is_told_of_by_the_last_line_of_its_log(bench, monkeypatch) -> None:
+    monkeypatch.setattr("runbook.benchmark.lives._TELL_S", 0.0)
+    said: list[str] = []
+    bench(on_cell=lambda text, done, total: said.append(text))
+    assert any(text.startswith("baseline: starting for 0 s: ") for text in said), said

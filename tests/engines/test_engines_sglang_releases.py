@@ -18,6 +18,7 @@ KIMI = {
 LLAMA = {"architectures": ["LlamaForCausalLM"]}
 LLAMA_DRAFT = {"architectures": ["LlamaForCausalLMEagle3"]}
 MLA_DRAFT = {"architectures": ["Eagle3DeepseekV2ForCausalLM"], "kv_lora_rank": 512}
+PRODUCTION = Path(__file__).parents[2] / "params" / "kimi-k2.5-8x-rtx-pro-6000.yaml"
 SPEC_V2 = "SGLANG_ENABLE_SPEC_V2"
 READ = ["0.5.6", "0.5.9", "0.5.10", "0.5.10.post1", "0.5.11", "0.5.12", "0.5.12.post1"]
 READ += ["0.5.13", "0.5.13.post1", "0.5.14", "0.5.20", "0.5.21", "0.5.23"]
@@ -419,7 +420,7 @@ def test_every_fault_says_what_to_do():
 
 
 def test_the_production_file_passes_on_its_releases_alone():
-    production = load(Path(__file__).parents[2] / "params" / "kimi-k2.5-8x-rtx-pro-6000.yaml")
+    production = load(PRODUCTION)
     for version in READ:
         checks = check_releases(production, version, read_model(KIMI), read_model(LLAMA_DRAFT))
         assert ({c.status for c in checks} == {"pass"}) == (
@@ -430,10 +431,48 @@ def test_the_production_file_passes_on_its_releases_alone():
 def test_the_names_of_all_checks_are_known():
     key = {"file": "/key", "allow_argv": True}
     checks = check_releases(params(api_key=key), "0.5.12", read_model(KIMI), read_model(MLA_DRAFT))
-    assert {c.name for c in checks} == set(STACK_CHECKS)
+    assert {c.name for c in [*checks, *pcie("0.5.12")]} == set(STACK_CHECKS)
 
 
 def test_the_document_tells_of_every_row():
     text = (Path(__file__).parents[2] / "docs" / "sglang.md").read_text()
     rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| 0.5")]
     assert rows == [str(row) for row in RELEASES]
+
+
+# --- PCIe alone ----------------------------------------------------------------------------
+
+
+def pcie(version, words=(), env=None):
+    loaded = load(PRODUCTION)
+    server = loaded.server
+    changed = {"args": [*server.args, *words], "env": {**server.env, **(env or {})}}
+    loaded = loaded.model_copy(update={"server": server.model_copy(update=changed)})
+    return [c for c in check_releases(loaded, version) if c.name == "sglang_pcie"]
+
+
+def test_without_nvlink_what_applies_is_listed_with_where_it_was_read():
+    (told,) = pcie("0.5.12")
+    assert told.status == "pass"
+    applies, _, looks = told.found.partition(". Only looks as if: ")
+    assert "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE" in applies and "0.5.21 to 0.5.23" in applies
+    assert "--enable-nccl-nvls" in looks and "--flashinfer-allreduce-fusion-backend" in looks
+
+
+@pytest.mark.parametrize(
+    ("version", "words", "env", "found"),
+    [
+        ("0.5.23", ["--enable-torch-symm-mem"], {}, "its help names SM90 and SM100 only"),
+        ("0.5.12", [], {"SGLANG_ENABLE_PCIE_IPC_ALLREDUCE": "1"}, "does nothing on SGLang 0.5.12"),
+    ],
+)
+def test_what_does_nothing_there_warns(version, words, env, found):
+    (told,) = pcie(version, words, env)
+    assert told.status == "warn"
+    assert found in told.found
+
+
+def test_what_applies_and_what_is_switched_off_is_no_warning():
+    name = "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE"
+    assert [c.status for c in pcie("0.5.23", env={name: "1"})] == ["pass"]
+    assert [c.status for c in pcie("0.5.12", env={name: "0"})] == ["pass"]

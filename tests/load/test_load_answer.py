@@ -147,3 +147,19 @@ def test_the_time_of_a_token_leaves_out_all_that_came_first() -> None:
     assert replace(record, tokens_first=20).tpot_ms is None
     assert record.chunk_gap_ms == pytest.approx(400)
     assert replace(record, chunks=1).chunk_gap_ms is None
+
+
+@pytest.mark.parametrize(
+    ("extension", "steps"),
+    [
+        ({"spec_tokens_details": {"spec_verify_ct": 39}}, 39),
+        ({"spec_tokens_details": {"spec_verify_ct": "39"}}, None),
+        ({"spec_tokens_details": [1]}, None),
+        ("text", None),
+        (None, None),
+    ],
+)
+def test_verify_steps_of_a_server_that_tells_them(extension: object, steps: int | None) -> None:
+    told = event({"choices": [], "usage": None, "sglext": extension})
+    answer = read([event(delta(content="a")), event(delta(finish="stop")), told, DONE])
+    assert (answer.verify_steps, answer.error) == (steps, None)

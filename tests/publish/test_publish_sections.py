@@ -228,3 +228,20 @@ def test_nccl_is_tested_only_by_an_answer_on_the_links(run, checks, tested):
     lines = str(sections.assumptions(run.path)).splitlines()
     line = next(line for line in lines if "NCCL" in line)
     assert line.split("|")[2].strip() == tested
+
+
+def test_acceptance_by_kind_of_prompt_where_servers_tell_it(run):
+    told = sections.benchmark_table(run.path)
+    assert "by kind of prompt" not in str(told)
+    rows = [
+        {"config": "ngram-lean", "kind": kind, "tokens_out": 41, "verify_steps": steps}
+        for kind, steps in (("json", 10), ("edit", 20), ("edit", 20), ("edit", None))
+    ]
+    failed = {"config": "ngram-lean", "kind": "json", "tokens_out": 9, "verify_steps": 8}
+    lines = [json.dumps({"error_kind": None, **row}) for row in rows]
+    lines.append(json.dumps({"error_kind": "cut", **failed}))
+    run.write("requests.jsonl", "\n".join(lines) + "\n")
+    told = str(sections.benchmark_table(run.path))
+    _, _, table = told.partition("Acceptance length by kind of prompt")
+    assert "| configuration | edit | json |" in table
+    assert "| ngram-lean | 2.00 | 4.00 |" in table

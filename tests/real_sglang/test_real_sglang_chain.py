@@ -16,7 +16,7 @@ RUNBOOK = Path(sys.executable).with_name("runbook")
 STEPS = 3
 
 
-def run_runbook(name, folder, *overrides, timeout_s=1500):
+def run_runbook(name, folder, *overrides, timeout_s=2300):
     words = [word for one in overrides for word in ("-p", one)]
     return subprocess.run(
         [RUNBOOK, "run", ROOT / "params" / name, "--apply", "--out", folder, *words],
@@ -49,7 +49,7 @@ def rows(folder):
     return [json.loads(line) for line in text.splitlines()]
 
 
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(2400)
 def test_every_step_is_completed(rehearsal):
     folder, ended = rehearsal
     assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-2000:]
@@ -115,7 +115,7 @@ def test_counters_and_requests_tell_the_same_acceptance(rehearsal):
         assert float(cell["accept_length"]) == pytest.approx(told, rel=0.02)
 
 
-@pytest.mark.timeout(1000)
+@pytest.mark.timeout(1500)
 def test_an_untrained_draft_stops_the_run_before_the_service(tmp_path):
     ended = run_runbook(
         "rehearsal-sglang-untrained.yaml",
