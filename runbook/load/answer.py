@@ -142,8 +142,8 @@ class AnswerReader:
         """SGLang tells them as they are; llama.cpp tells the tokens and those that were drafted."""
         extension, timings = told.get("sglext"), told.get("timings")
         nested = extension.get("spec_tokens_details") if isinstance(extension, dict) else None
-        for meta in filter(lambda one: isinstance(one, dict), (told.get("meta_info"), nested)):
-            steps = _count(meta.get("spec_verify_ct"))
+        for meta in (told.get("meta_info"), nested):
+            steps = _count(meta.get("spec_verify_ct")) if isinstance(meta, dict) else None
             self._answer.verify_steps = steps or self._answer.verify_steps
         if isinstance(timings, dict):
             tokens = _count(timings.get("predicted_n"))

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
 from boxes import need_box
 
 from runbook.run import Run
@@ -117,8 +118,15 @@ def test_counters_and_requests_tell_the_same_acceptance(rehearsal):
 
 @pytest.mark.timeout(1500)
 def test_an_untrained_draft_stops_the_run_before_the_service(tmp_path):
+    values = yaml.safe_load((ROOT / "params" / "rehearsal-sglang-untrained.yaml").read_text())
+    values["workload"]["prompts"] = str(ROOT / "params" / "rehearsal-sglang.jsonl")
+    values["configurations"] = [
+        one for one in values["configurations"] if one["name"] != "eagle3-topk4"
+    ]
+    values["choose"]["prefer"] = ["eagle3-topk1"]
+    (tmp_path / "untrained.yaml").write_text(yaml.safe_dump(values))
     ended = run_runbook(
-        "rehearsal-sglang-untrained.yaml",
+        tmp_path / "untrained.yaml",
         tmp_path / "run",
         "benchmark.blocks=1",
         "benchmark.concurrencies=[1]",
