@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runbook import params
-from runbook.benchmark import plan_workload, prompts_of
+from runbook.benchmark import plan_workload, workload_of
 from runbook.engines import engine_for
 from runbook.errors import BadInput, NotHere
 from runbook.rehearsal import sglang_on_cpu, tiny_corpus
@@ -37,7 +37,7 @@ def test_no_prompt_of_a_run_is_asked_twice():
     loaded = params.load(REHEARSAL)
     asked = [
         prompt.id
-        for cell in plan_workload(loaded, prompts_of(loaded)).values()
+        for cell in plan_workload(loaded, workload_of(loaded.workload).prompts).values()
         for prompt in (*cell.warmup, *cell.measured)
     ]
     assert len(asked) == len(set(asked))
