@@ -149,7 +149,12 @@ def test_operations_of_a_service_that_is_not_there_say_so(run):
 def test_operations_on_a_real_host_are_systemctl(run):
     text = str(sections.operations(run.path))
     assert "systemctl start" not in text
-    run = change_params(run, lambda v: v["host"].update(kind="ssh", address="root@gpu"))
+
+    def over_ssh(values):
+        values["host"].update(kind="ssh", address="root@gpu")
+        values["server"].update(interpreter="/opt/server/python", model="/models/m.gguf")
+
+    run = change_params(run, over_ssh)
     text = str(sections.operations(run.path))
     assert "on root@gpu, as root" in text
     assert "`systemctl start llm-rehearsal.service`" in text
