@@ -88,10 +88,10 @@ def start_runner(box):
     box.run("systemctl", "reset-failed", "runner.service", check=False)
     code = [sys.executable, "-u", "-c", RUNNER]
     options = ["--property=KillMode=process", "--collect", f"--setenv=PYTHONPATH={TESTS.parent}"]
-    before = box.journal("runner.service").count("it rests")
+    before = box.journal("runner.service").count(": it rests\n")
     box.run("systemd-run", "--unit=runner", *options, *code)
     wait_until(
-        lambda: box.journal("runner.service").count("it rests") > before,
+        lambda: box.journal("runner.service").count(": it rests\n") > before,
         20,
         lambda: box.journal("runner.service"),
     )

@@ -93,7 +93,7 @@ def test_after_kill_9_of_the_runner_in_the_middle_the_older_one_comes_back(hando
     code = [sys.executable, "-u", "-c", RUNNER, paths, str(handover.port)]
     box.run("systemd-run", "--unit=runner", "--collect", "--property=KillMode=process", *code)
     wait_until(
-        lambda: "handing over" in box.journal("runner.service"),
+        lambda: ": handing over\n" in box.journal("runner.service"),
         20,
         lambda: box.journal("runner.service"),
     )
