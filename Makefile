@@ -25,13 +25,14 @@ $(STAMP): requirements.txt requirements-host.txt requirements-model.txt pyprojec
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "make: $(PYTHON) has no venv module. Wanted: the package python3-venv. Next: apt-get install python3-venv" >&2; exit 2; }
 	@rm -f .venv/.installed .venv/.installed-host
-	test -x $(BIN)/uv || { \
+	@echo "preparing .venv: about half a minute, 1.2 GB"
+	@test -x $(BIN)/uv || { \
 	  boot=$$(mktemp -d) && trap 'rm -rf "$$boot"' EXIT && $(PYTHON) -m venv "$$boot" && \
 	  "$$boot/bin/python" -m pip install --quiet --disable-pip-version-check "$$(sed -n 's/^\(uv==[0-9.]*\).*/\1/p' requirements.txt)" && \
 	  "$$boot/bin/uv" venv --quiet --allow-existing --python $(PYTHON) .venv && \
 	  "$$boot/bin/uv" pip sync --quiet --python $(BIN)/python --require-hashes $(REQUIREMENTS); }
-	$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes $(REQUIREMENTS)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes $(REQUIREMENTS)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
 # An inference host: no JupyterLab, no engine of the rehearsal, no tests.

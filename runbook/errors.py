@@ -57,8 +57,10 @@ class ParameterError(BadInput):
     def __init__(
         self, source: str, key: str, found: str, wanted: str, near: str | None = None
     ) -> None:
-        hint = f"did you mean {near}?" if near else f"correct {key} in {source}"
-        where = f"{source}: {key}: " if key else f"{source}: "
+        where, place = (
+            (f"{source}: {key}: ", f"{key} in {source}") if key else (f"{source}: ", source)
+        )
+        hint = f"did you mean {near}?" if near else f"correct {place}"
         super().__init__(f"{where}found {found}", wanted, hint)
         self.source = source
         self.key = key

@@ -133,8 +133,12 @@ class Run:
         return cls(path, params.load(path / "params.yaml"))
 
     @classmethod
-    def newest(cls, parameters: Params, unfinished: bool = False) -> Run:
-        """The newest run of these parameters (same name and identity). Raises ``NotHere``."""
+    def newest(cls, parameters: Params, unfinished: bool = False, holding: str = "") -> Run:
+        """The newest run of these parameters (same name and identity). Raises ``NotHere``.
+
+        ``holding``: the newest that has this artefact, and only without one the newest at all.
+        """
+        found = []
         for path in sorted(outputs_root().glob(f"{parameters.name}-*Z*"), reverse=True):
             try:
                 run = cls.open(path)
@@ -143,7 +147,11 @@ class Run:
             same = run.params.name == parameters.name
             same = same and run.params.identity() == parameters.identity()
             if same and not (unfinished and run.finished):
-                return run
+                if (run.path / holding).exists():
+                    return run
+                found.append(run)
+        if found:
+            return found[0]
         kind = "unfinished run" if unfinished else "run"
         raise NotHere(
             f"no {kind} of these parameters ({parameters.name}, {parameters.identity()}) "

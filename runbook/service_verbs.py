@@ -76,7 +76,9 @@ def _find_run(
     if folder is not None:
         return Run.open(folder)
     try:
-        return Run.newest(parameters)
+        run = Run.newest(parameters, holding="decision.json")
+        click.echo(f"run folder: {run.path}", err=True)
+        return run
     except NotHere:
         if unmeasured is not None:
             return Run.create(parameters)

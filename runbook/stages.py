@@ -157,6 +157,14 @@ def final_choice(work: Work) -> str:
     choice = choose_room.final_choice(decision, work.params.choose) if decision else None
     if choice is None:
         choice = override.choose if override else None
+    if choice is None and decision is None:
+        step = work.run.step("benchmark")
+        raise NotChosen(
+            f"nothing was chosen yet with these parameters (benchmark: {step.status})",
+            "a measured choice",
+            "runbook run PARAMS --to choose; in an emergency, with the record showing why: "
+            "runbook service install PARAMS --unmeasured 'WHY'",
+        )
     if choice is None:
         raise NotChosen(
             f"{work.folder} holds no choice that may be installed",

@@ -21,7 +21,7 @@ RUN_ELSEWHERE = {
     "make host": "test_a_host_needs_neither_jupyterlab_nor_the_rehearsal",
     "make rehearse": "tests/chain/test_chain_rehearsal.py",
     "make rehearse-sglang": "tests/real_sglang/test_real_sglang_chain.py, with one block",
-    ".venv/bin/jupyter lab notebooks/": "the notebooks are executed by pytest --nbmake notebooks/",
+    ".venv/bin/jupyter lab --allow-root notebooks/": "tests/browser/test_browser_jupyterlab.py",
     "$EDITOR params/mine.yaml": "an editor",
     "cp params/kimi-k2.5-8x-rtx-pro-6000.yaml params/mine.yaml": "copies a file that is loaded",
     "apt-get install make python3-venv systemd systemd-sysv dbus util-linux": ".ci/run installs it",

@@ -109,6 +109,9 @@ def test_the_newest_of_these_parameters(tmp_path, monkeypatch):
         new.finish(name, "completed")
     assert Run.newest(mini).path == new.path
     assert Run.newest(mini, unfinished=True).path == old.path
+    old.write("decision.json", "{}")
+    assert Run.newest(mini, holding="decision.json").path == old.path
+    assert Run.newest(mini, holding="nothing.json").path == new.path
 
 
 def test_stages_are_in_the_order_of_the_notebooks():

@@ -69,7 +69,8 @@ def _against_the_rest(
         if other not in tied and not by_name[other].excluded
     ]
     if less:
-        said += "; clearly better than " + ", ".join(f"{c} {show(by_name[c])}" for c in less)
+        listed = ", ".join(f"{config} {show(by_name[config])}" for config in less)
+        said += f"; {'' if terms.provisional else 'clearly '}better than {listed}"
     return said
 
 
