@@ -110,7 +110,7 @@ class HostFailed(RunbookError):
 class Interrupted(RunbookError):
     """Ctrl-C (130) or SIGTERM (143) ended the work."""
 
-    def __init__(self, signal_number: int, during: str, run: str) -> None:
-        goes_on = f"runbook run '{run}/params.yaml' --resume --out '{run}'"
+    def __init__(self, signal_number: int, during: str, run: str, apply: bool = False) -> None:
+        goes_on = f"runbook run '{run}/params.yaml' --resume{apply * ' --apply'} --out '{run}'"
         super().__init__(f"interrupted during {during}", "", f"continue with: {goes_on}")
         self.exit_code = 128 + signal_number

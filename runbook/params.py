@@ -50,22 +50,51 @@ SECRET_NAME = re.compile(
 Level = Literal["fail", "warn", "off"]
 Topology = Literal["", "single", "switch", "root", "node", "system", "all-system", "nvlink"]
 Format = Literal["markdown", "html"]
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
-UnitName = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9:_.\\-]*\.service$", max_length=255)
+
+#: What a pattern asks for, in words.
+_FORMS: dict[str, str] = {}
+
+
+def _form(words: str, pattern: str, **more: Any) -> StringConstraints:
+    """Text of one form; ``words`` are what an error says was wanted."""
+    _FORMS[pattern] = words
+    return StringConstraints(pattern=pattern, **more)
+
+
+Name = Annotated[
+    str, _form("a name of a-z, 0-9, . _ and -, at most 63 long", r"^[a-z0-9][a-z0-9._-]{0,62}$")
 ]
-UserName = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")]
-EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-EnvValue = Annotated[str, StringConstraints(pattern=r"^[^\x00\n\r]*$")]
-Argument = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
-AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[^\x00\n]*$")]
-Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+UnitName = Annotated[
+    str,
+    _form(
+        "the name of a unit that ends with .service",
+        r"^[A-Za-z0-9_][A-Za-z0-9:_.\\-]*\.service$",
+        max_length=255,
+    ),
+]
+UserName = Annotated[str, _form("the name of a user", r"^[a-z_][a-z0-9_-]{0,31}$")]
+EnvName = Annotated[str, _form("the name of a variable", r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Line = Annotated[str, _form("one line of text, without NUL", r"^[^\x00\n\r]*$")]
+Argument = Annotated[str, _form("text without NUL", r"^[^\x00]*$")]
+AbsolutePath = Annotated[str, _form("an absolute path", r"^/[^\x00\n]*$")]
+Address = Annotated[
+    str, _form("an IP address or a host name", r"^[A-Za-z0-9][A-Za-z0-9.:%_-]*$|^::$")
+]
+Sha256 = Annotated[str, _form("64 hexadecimal digits", r"^[0-9a-f]{64}$")]
 VersionRange = Annotated[str, AfterValidator(_version_range)]
 Gib = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Concurrency = Annotated[int, Field(ge=1, le=4096)]
 Seconds = Annotated[float, Field(gt=0, le=86400)]
 Share = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+
+
+class Disagreement(ValueError):
+    """Parameters that do not fit each other; ``key`` is the one to correct, below its model."""
+
+    def __init__(self, key: str, found: str, wanted: str, near: str | None = None) -> None:
+        super().__init__(found)
+        self.key, self.found, self.wanted, self.near = key, found, wanted, near
 
 
 class Strict(BaseModel):
@@ -173,12 +202,12 @@ class Server(Strict):
     )
     cwd: AbsolutePath = Field("/", description="working directory of the server")
     user: UserName | Literal[""] = Field("", description="empty: root")
-    address: str = Field("127.0.0.1", description="bind address")
+    address: Address = Field("127.0.0.1", description="bind address")
     port: Port = Field(description="where it listens; measured servers and the service share it")
     model: str = Field(min_length=1, description="path of the target, or embedded:NAME")
     draft: str = Field("", description="path of the draft or embedded:NAME, empty for none")
     args: list[Argument] = Field(default_factory=list, description="for all configurations")
-    env: dict[EnvName, EnvValue] = Field(default_factory=dict, description="for all configurations")
+    env: dict[EnvName, Line] = Field(default_factory=dict, description="for all configurations")
     timeouts: Timeouts = Field(Timeouts(), description="how long to wait")
     api_key: ApiKey | None = Field(None, description="null: the server takes no key")
     open_to_all: bool = Field(
@@ -200,9 +229,9 @@ class Configuration(Strict):
     """One of the things compared; ``args`` and ``env`` come after the server's."""
 
     name: Name = Field(description="one of them is named baseline: the reference")
-    label: str = Field("", description="for people")
+    label: Line = Field("", description="for people")
     args: list[Argument] = Field(default_factory=list, description="after server.args")
-    env: dict[EnvName, EnvValue] = Field(default_factory=dict, description="over server.env")
+    env: dict[EnvName, Line] = Field(default_factory=dict, description="over server.env")
 
 
 class Workload(Strict):
@@ -301,8 +330,12 @@ class Override(Strict):
     """An operator's decision against, or without, a measured one; the record shows it."""
 
     choose: Name = Field(description="the configuration to install")
-    reason: Annotated[str, Field(min_length=3)] = Field(description="why, as the record shows it")
-    by: Annotated[str, Field(min_length=1)] = Field(description="who decides")
+    reason: Annotated[str, StringConstraints(strip_whitespace=True, min_length=3)] = Field(
+        description="why, as the record shows it"
+    )
+    by: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)] = Field(
+        description="who decides"
+    )
 
 
 class Choose(Strict):
@@ -329,6 +362,11 @@ class Choose(Strict):
     def _mix_has_weight(self) -> Choose:
         if sum(share.share for share in self.mix) <= 0:
             raise ValueError("the shares of mix must sum to more than 0")
+        points = [(share.concurrency, share.context_tokens) for share in self.mix]
+        for concurrency, context in points:
+            if points.count((concurrency, context)) > 1:
+                at = "" if context is None else f", context {context}"
+                raise Disagreement("mix", f"C={concurrency}{at} twice", "each point once")
         if sorted(set(self.looks)) != self.looks:
             raise ValueError("looks must ascend, each once")
         return self
@@ -359,7 +397,7 @@ class Service(Strict):
     """The unit that is installed."""
 
     unit: UnitName = Field(description="its name, with .service")
-    description: str = Field("", description="as systemctl shows it")
+    description: Line = Field("", description="as systemctl shows it")
     nofile: Annotated[int, Field(ge=1024)] | None = Field(
         1048576, description="open files, null: infinity"
     )
@@ -424,52 +462,53 @@ class Params(Strict):
         names = [configuration.name for configuration in self.configurations]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"two configurations are named {name}")
+                raise Disagreement("configurations", f"two named {name}", "names that differ")
         if BASELINE not in names:
-            raise ValueError(f"no configuration is named {BASELINE}: it is the reference")
-        override = [self.choose.override.choose] if self.choose.override else []
-        for name in [*self.choose.prefer, *override, *filter(None, [self.choose.expected])]:
-            if name not in names:
-                near = difflib.get_close_matches(name, names, 1)
-                hint = f", did you mean {near[0]}?" if near else ""
-                raise ValueError(f"choose names {name}, which is no configuration{hint}")
+            raise Disagreement(
+                "configurations", "no " + BASELINE, f"one named {BASELINE}: it is the reference"
+            )
+        self._refuse_strange_names(names)
         self._refuse_what_lies_here()
-        for limit in self.choose.limits.max_regress:
-            if limit not in map(str, self.benchmark.concurrencies):
-                raise ValueError(
-                    f"choose.limits.max_regress bounds C={limit}, "
-                    "which benchmark.concurrencies lacks"
-                )
-        for env in (self.server.env, *(one.env for one in self.configurations)):
+        self._refuse_what_is_not_measured()
+        for where, env in self._environments():
             for name in env:
                 if SECRET_NAME.search(name):
-                    raise ValueError(
-                        f"{name} in env looks like a secret, and env is shown in every record: "
-                        "keep it in a file (server.api_key.file)"
+                    raise Disagreement(
+                        f"{where}.{name}",
+                        "what looks like a secret, and env is shown in every record",
+                        "a secret in a file of its own: server.api_key.file",
                     )
-        if self.choose.looks and self.choose.looks[-1] != self.benchmark.blocks:
-            raise ValueError(
-                f"the last of choose.looks is {self.choose.looks[-1]}, and benchmark.blocks "
-                f"{self.benchmark.blocks}: the last look is at all blocks"
-            )
-        for share in self.choose.mix:
-            if share.concurrency not in self.benchmark.concurrencies:
-                raise ValueError(
-                    f"choose.mix weighs C={share.concurrency}, which benchmark.concurrencies lacks"
-                )
         return self
 
-    def _refuse_what_lies_here(self) -> None:
-        """Over ssh nothing is copied to the host but unit, gate and guard."""
-        server = self.server
-        if self.host.kind != "ssh":
-            return
-        if not server.interpreter or server.model.startswith("embedded:"):
-            raise ValueError("over ssh, server.interpreter and server.model are paths of that host")
-        if server.api_key is not None and not server.api_key.allow_argv:
-            raise ValueError(
-                "over ssh the launcher that reads the API key is not on that host: run the runbook "
-                "there (host.kind: local), or set server.api_key.allow_argv"
+    def _environments(self) -> list[tuple[str, dict[str, str]]]:
+        own = [(f"configurations[name={one.name}].env", one.env) for one in self.configurations]
+        return [("server.env", self.server.env), *own]
+
+    def _refuse_strange_names(self, names: list[str]) -> None:
+        rule = self.choose
+        named = [("choose.prefer", name) for name in rule.prefer]
+        named += [("choose.override.choose", rule.override.choose)] if rule.override else []
+        named += [("choose.expected", rule.expected)] if rule.expected else []
+        for key, name in named:
+            if name not in names:
+                near = difflib.get_close_matches(name, names, 1)
+                wanted = "one of the configurations: " + ", ".join(names)
+                raise Disagreement(key, name, wanted, near[0] if near else None)
+
+    def _refuse_what_is_not_measured(self) -> None:
+        rule, measured = self.choose, self.benchmark.concurrencies
+        wanted = "one of benchmark.concurrencies: " + ", ".join(map(str, measured))
+        for limit in rule.limits.max_regress:
+            if limit not in map(str, measured):
+                raise Disagreement("choose.limits.max_regress", f"C={limit}", wanted)
+        for share in rule.mix:
+            if share.concurrency not in measured:
+                raise Disagreement("choose.mix", f"C={share.concurrency}", wanted)
+        if rule.looks and rule.looks[-1] != self.benchmark.blocks:
+            raise Disagreement(
+                "choose.looks",
+                f"{rule.looks[-1]} as the last look",
+                f"a last look at all blocks (benchmark.blocks: {self.benchmark.blocks})",
             )
 
     def configuration(self, name: str) -> Configuration:
@@ -657,11 +696,16 @@ def _fault(detail: dict[str, Any], source: str) -> ParameterError:
         )
     if kind == "missing":
         return ParameterError(source, key, "nothing", "a value: this key is required")
+    if isinstance(error := context.get("error"), Disagreement):
+        key = ".".join(filter(None, [key, error.key]))
+        return ParameterError(source, key, error.found, error.wanted, error.near)
     if kind == "value_error":
         return ParameterError(source, key, str(context["error"]), "parameters that agree")
     wanted = str(detail["msg"]).removeprefix("Input should be ")
     if kind == "string_pattern_mismatch":
-        wanted = f"text of the form {context['pattern']}"
+        wanted = _FORMS.get(context["pattern"], f"text of the form {context['pattern']}")
+    elif kind == "too_short":
+        wanted = f"at least {context['min_length']} of them"
     elif kind == "string_type":
         wanted = "text (put it in quotes)"
     return ParameterError(source, key, _show(detail.get("input")), wanted)

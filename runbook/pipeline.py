@@ -28,7 +28,7 @@ from runbook.errors import BadInput, Interrupted, NotHere
 from runbook.params import Params
 from runbook.preview import preview
 from runbook.progress import clock
-from runbook.run import RUNNER_PID, STAGES, STEPS, Run, clone_root
+from runbook.run import NOT_APPLIED, RUNNER_PID, STAGES, STEPS, Run, clone_root
 from runbook.watch import end_with_runner
 
 NOTEBOOKS = {stage: f"{number:02}_{stage}.ipynb" for number, stage in enumerate(STAGES, 1)}
@@ -90,7 +90,7 @@ def run_stages(
     _clear_folders_of_the_dead()
     with run.locked(), _signals() as caught:
         run.take_over(parameters)
-        stages = _undone(run, stages) if resume else stages
+        stages = _undone(run, stages, apply) if resume else stages
         _refuse_early(run, stages)
         code = 0
         for stage in stages:
@@ -102,13 +102,21 @@ def run_stages(
                 break
         written = _export(run, say)
         if caught:
-            raise Interrupted(caught[0], stage, str(run.path))
+            raise Interrupted(caught[0], stage, str(run.path), apply)
         return code or (0 if written else 70)
 
 
-def _undone(run: Run, stages: list[str]) -> list[str]:
-    """The stages from the first one on that has something left to do."""
-    undone = [STEPS[s.name] for s in run.todo() if s.status not in ("completed", "skipped")]
+def _undone(run: Run, stages: list[str], apply: bool) -> list[str]:
+    """The stages from the first one on that has something left to do.
+
+    What was skipped because nothing was to be changed is left to do once it is to be (``apply``).
+    """
+    undone = [
+        STEPS[step.name]
+        for step in run.todo()
+        if step.status not in ("completed", "skipped")
+        or (apply and step.status == "skipped" and step.reason.startswith(NOT_APPLIED))
+    ]
     start = STAGES.index(undone[0]) if undone else len(STAGES)
     return [stage for stage in stages if STAGES.index(stage) >= start]
 
@@ -206,11 +214,11 @@ def _end(process: subprocess.Popen[bytes], grace_s: float) -> None:
 
 
 def _fail_open_steps(run: Run, stage: str, reason: str, code: int) -> None:
-    """What the stage left open has failed; what it completed, or never began, stays as it is."""
-    steps = [step for step in run.todo() if STEPS[step.name] == stage]
-    left = [step for step in steps if step.status != "completed"]
-    opened = [step for step in left if step.status in ("in_progress", "interrupted", "failed")]
-    for step in opened or left[:1]:
+    """What the stage left open has failed, else the first step that was not done."""
+    left = [step for step in run.todo() if step.status not in ("completed", "skipped")]
+    own = [step for step in left if STEPS[step.name] == stage]
+    opened = [step for step in own if step.status in ("in_progress", "interrupted", "failed")]
+    for step in opened or own[:1] or left[:1]:
         run.finish(step.name, "failed", reason, code)
 
 
@@ -282,6 +290,7 @@ def execute_notebook(stage: str, run_path: Path, apply: bool) -> int:
     # neither the user's runtime folder nor the run folder may be short enough.
     with tempfile.TemporaryDirectory(prefix=_FOLDER) as folder, _folder_lock(Path(folder)):
         os.environ["JUPYTER_RUNTIME_DIR"] = folder
+        kernel_log = Path(folder) / "kernel.log"
         half_written = Path(folder) / name
         try:
             papermill.execute_notebook(
@@ -293,10 +302,13 @@ def execute_notebook(stage: str, run_path: Path, apply: bool) -> int:
                 stdout_file=Unbreakable(sys.stdout),
                 stderr_file=Unbreakable(sys.stderr),
                 cwd=str(root / "notebooks"),
-                kernel_manager_class=_kernel_manager(folder, _grace_s(Run.open(run_path), stage)),
+                kernel_manager_class=_kernel_manager(
+                    folder, kernel_log, _grace_s(Run.open(run_path), stage)
+                ),
             )
         except DeadKernelError:
-            print(f"{name}: its kernel died", file=sys.stderr, flush=True)
+            said = kernel_log.read_text(errors="replace").strip().splitlines()[-20:]
+            print("\n".join([f"{name}: its kernel died", *said]), file=sys.stderr, flush=True)
             return 70
         except PapermillExecutionError as error:
             print(f"{name}: {error.ename}: {error.evalue}", file=sys.stderr, flush=True)
@@ -307,11 +319,12 @@ def execute_notebook(stage: str, run_path: Path, apply: bool) -> int:
     return 0
 
 
-def _kernel_manager(folder: str, grace_s: float) -> type:
+def _kernel_manager(folder: str, log: Path, grace_s: float) -> type:
     """Kernels that talk over sockets in ``folder``, not over open TCP.
 
-    Without a connection file named they would lie in the working directory. ``grace_s``: what an
-    interrupted cell has to come to its end.
+    Without a connection file named they would lie in the working directory. ``log``: what the
+    kernel itself says, which is of interest only when it dies. ``grace_s``: what an interrupted
+    cell has to come to its end.
     """
     from jupyter_client.manager import AsyncKernelManager
 
@@ -319,6 +332,12 @@ def _kernel_manager(folder: str, grace_s: float) -> type:
         def __init__(self, **settings: Any) -> None:
             own = {"transport": "ipc", "connection_file": f"{folder}/kernel.json"}
             super().__init__(**{**settings, **own, "shutdown_wait_time": grace_s})
+
+        async def _async_launch_kernel(self, kernel_cmd: list[str], **kw: Any) -> None:
+            with log.open("ab") as file:
+                await super()._async_launch_kernel(kernel_cmd, **{**kw, "stderr": file})
+
+        _launch_kernel = _async_launch_kernel
 
     return IpcKernelManager
 

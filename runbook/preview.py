@@ -52,7 +52,8 @@ def as_text(shown: dict[str, Any]) -> str:
         lines.append("")
     lines.append(
         f"The benchmark starts {shown['lives']} server lives and takes about "
-        f"{clock(shown['estimated_s'])} ({shown['estimate_assumes']})."
+        f"{clock(shown['estimated_s'])} ({shown['estimate_assumes']}). The stages around it take "
+        "seconds; installing and proving starts the server five times more."
     )
     if shown["host"] == "ssh":
         lines.append(

@@ -14,15 +14,29 @@ class Report(Protocol):
         """Show it."""
 
 
+class Pace:
+    """How long the rest takes, by the pieces that were done since this was made."""
+
+    def __init__(self) -> None:
+        self.started_s = time.monotonic()
+        self._before: int | None = None
+
+    def left(self, done: int, total: int) -> str:
+        """``1:05 left``; a first call that tells of several pieces tells what was done before."""
+        if self._before is None:
+            self._before = done if done > 1 else 0
+        return time_left(self.started_s, done - self._before, total - self._before)
+
+
 class Lines:
     """One line per finished piece with done/total and the time left; no carriage returns."""
 
     def __init__(self) -> None:
-        self.started_s = time.monotonic()
+        self.pace = Pace()
 
     def __call__(self, text: str, done: int, total: int) -> None:
         """Print one line."""
-        print(f"[{done}/{total}] {text} ({time_left(self.started_s, done, total)})", flush=True)
+        print(f"[{done}/{total}] {text} ({self.pace.left(done, total)})", flush=True)
 
 
 class Bar:
@@ -32,7 +46,7 @@ class Bar:
         import ipywidgets  # type: ignore[import-untyped]
         from IPython.display import display
 
-        self.started_s = time.monotonic()
+        self.pace = Pace()
         self.bar: Any = ipywidgets.IntProgress(min=0, max=1, bar_style="info")
         self.label: Any = ipywidgets.Label("starting")
         display(ipywidgets.HBox([self.bar, self.label]))  # type: ignore[no-untyped-call]
@@ -41,7 +55,7 @@ class Bar:
         """Move the bar."""
         self.bar.max, self.bar.value = max(total, 1), done
         self.bar.bar_style = "success" if done == total else "info"
-        left = time_left(self.started_s, done, total)
+        left = self.pace.left(done, total)
         self.label.value = f"{done}/{total}, {left}: {text}"
 
 

@@ -39,6 +39,9 @@ _STAGE_OF = {
 
 StepStatus = Literal["pending", "in_progress", "completed", "failed", "skipped", "interrupted"]
 
+#: How the reason of a step begins that was skipped because nothing was to be changed.
+NOT_APPLIED = "apply is false"
+
 #: Set by the runner for its kernels: they work under its lock and end when it ends.
 RUNNER_PID = "RUNBOOK_RUNNER_PID"
 

@@ -24,6 +24,7 @@ from runbook.launch.resting import resting, see
 from runbook.notebook import Work
 from runbook.publish import document, plan_document
 from runbook.publish.tables import Markdown, fence
+from runbook.run import NOT_APPLIED
 
 _PROOFS = "service/proofs.json"
 _BOOT_PROOFS = ("back after reboot", "back after sudden death")
@@ -131,7 +132,9 @@ def choose(work: Work) -> choose_room.Decision:
 
 
 def chosen_verdict(work: Work, decision: choose_room.Decision) -> Verdict:
-    """Negative when no choice is clear, or when it is not the expected one."""
+    """Negative when no choice is clear, or when it is not the expected one; says what to do."""
+    for advice in decision.advice:
+        print(f"next: {advice}")
     return choose_room.verdict(decision, work.params.choose)
 
 
@@ -193,7 +196,7 @@ def install_service(work: Work, plan: service_room.Plan | None) -> None:
     elif not work.apply:
         print("nothing is changed: apply is false, the plan above is what would be done")
         for step in ("install_service", "boot"):
-            work.skip(step, "apply is false: only planned")
+            work.skip(step, f"{NOT_APPLIED}: only planned")
     elif (reason := work.host.why_no_systemd()) is not None:
         print(f"nothing is installed: {reason}")
         work.skip("install_service", f"not installed: {reason}")
@@ -294,7 +297,7 @@ def _why_not_written(work: Work, path: str | None) -> str | None:
     if path is None:
         return "the parameters name no such file"
     if not work.apply:
-        return "apply is false"
+        return NOT_APPLIED
     if work.run.step("install_service").status != "completed":
         return "the service is not installed"
     return work.host.why_no_systemd()

@@ -23,6 +23,14 @@ def test_time_left_is_the_mean_of_what_is_done(monkeypatch):
     assert progress.time_left(40.0, 6, 6) == "done in 1:00"
 
 
+def test_what_was_done_before_costs_no_time_now(monkeypatch):
+    clock = iter([0.0, 20.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    pace = progress.Pace()
+    assert pace.left(12, 18) == "time left unknown"
+    assert pace.left(13, 18) == "1:40 left"
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (125, "2:05"), (3725, "1:02:05")]
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import itertools
 import random
@@ -62,11 +63,13 @@ class _Source:
         for kind in self._shares:
             of_kind = [prompt for prompt in prompts if prompt.kind == kind]
             if not of_kind:
-                known = ", ".join(sorted({prompt.kind for prompt in prompts})) or "none"
+                kinds = sorted({prompt.kind for prompt in prompts})
+                near = difflib.get_close_matches(kind, kinds, 1)
+                known = ", ".join(kinds) or "none"
                 raise BadInput(
                     f"workload.mix: no prompt of kind {kind} in {workload.prompts}",
                     f"kinds out of: {known}",
-                    "correct workload.mix",
+                    f"did you mean {near[0]}?" if near else "correct workload.mix",
                 )
             self._kinds[kind] = itertools.cycle(shuffled(of_kind, self._random))
 

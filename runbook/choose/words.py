@@ -159,7 +159,8 @@ def _more_blocks(estimates: Mapping[str, Estimate | None], terms: Terms, figures
         )
     blocks = max(needed, figures.blocks + 1)
     return (
-        f"measure afresh with benchmark.blocks: {blocks}; with the effect and scatter seen, that "
+        f"measure afresh, on a machine that does nothing else, with benchmark.blocks: {blocks}; "
+        "with the effect and scatter seen, that "
         "decides in four runs of five (adding blocks to these until it fits would not be honest)"
     )
 

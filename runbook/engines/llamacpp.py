@@ -66,13 +66,21 @@ class LlamaCpp:
             *_own_arguments(configuration.args, f"configurations[name={configuration.name}].args"),
         ]
         try:
-            serve_llamacpp.parse_arguments(arguments)
+            slots = serve_llamacpp.parse_arguments(arguments).parallel
         except ValueError as error:
             raise BadInput(
                 f"configuration {configuration.name}: {error}",
                 "arguments of the rehearsal's server",
                 "correct server.args or the configuration's args",
             ) from None
+        most = max(params.benchmark.concurrencies)
+        if most > slots:
+            raise BadInput(
+                f"configuration {configuration.name}: C={most} with {slots} slots: requests would "
+                "wait for one another",
+                "a slot for each request at once",
+                f"--parallel {most}, or benchmark.concurrencies up to {slots}",
+            )
         interpreter = server.interpreter or sys.executable
         return assemble_spec(params, configuration, [interpreter, str(_LAUNCHER), *arguments])
 

@@ -6,16 +6,21 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
+from runbook.launch.unit_file import UnitFile, parse_unit
 from runbook.params import Params
 from runbook.publish.artefacts import Artefacts
 from runbook.publish.state import how_it_stands
 from runbook.publish.tables import UNKNOWN, Code, Markdown, code, escape, fence, joined, table
 
+#: The command line as it lies in a clone.
+_RUNBOOK = ".venv/bin/runbook"
+
 #: Who carries out the commands of the section, by kind of host.
 _WHERE = {
     "local": "on this machine, as root",
     "ssh": "on {address}, as root",
-    "box": "from the clone: the systemd of this rehearsal lives in a box of the run folder",
+    "box": "from the clone: the systemd of this rehearsal lives in a box of the run folder, and "
+    "the service starts and stops with it; each command boots it again",
 }
 
 
@@ -66,7 +71,7 @@ def operations(run_path: Path) -> Markdown:
         _once_installed(found),
         f"The commands are given {where}.",
         _commands(_to_operate(params, run_path)),
-        "\n".join(f"- {line}" for line in _by_itself(params)),
+        "\n".join(f"- {line}" for line in _by_itself(params, _unit(found))),
     )
 
 
@@ -75,9 +80,9 @@ def rollback(run_path: Path) -> Markdown:
     found = Artefacts.of(run_path)
     words = _words_of(run_path)
     rows = [
-        ("see what is installed, and since when", f"runbook service status {words}"),
-        ("go back to the generation that served before", f"runbook service rollback {words}"),
-        ("remove service and files", f"runbook service uninstall {words}"),
+        ("see what is installed, and since when", f"{_RUNBOOK} service status {words}"),
+        ("go back to the generation that served before", f"{_RUNBOOK} service rollback {words}"),
+        ("remove service and files", f"{_RUNBOOK} service uninstall {words}"),
     ]
     return joined(
         _once_installed(found),
@@ -101,11 +106,11 @@ def _once_installed(found: Artefacts) -> str:
 
 def _to_operate(params: Params, run_path: Path) -> list[tuple[str, str]]:
     unit, words = shlex.quote(params.service.unit), _words_of(run_path)
-    prove = ("prove again (kills it)", f"runbook service verify {words}")
+    prove = ("prove again (kills it)", f"{_RUNBOOK} service verify {words}")
     if params.host.kind == "box":
         return [
-            ("status", f"runbook service status {words}"),
-            ("logs", f"runbook service logs {words}"),
+            ("status", f"{_RUNBOOK} service status {words}"),
+            ("logs", f"{_RUNBOOK} service logs {words}"),
             prove,
         ]
     return [
@@ -130,23 +135,31 @@ def _commands(rows: Iterable[tuple[str, str]]) -> Markdown:
     return table({"to": what, "command": Code(command)} for what, command in rows)
 
 
-def _by_itself(params: Params) -> list[str]:
-    service, timeouts = params.service, params.server.timeouts
+def _unit(found: Artefacts) -> UnitFile:
+    """The unit as it is recorded: after a roll back it is not the one of the parameters."""
+    return parse_unit(found.service_file(found.run.params.service.unit) or "")
+
+
+def _by_itself(params: Params, unit: UnitFile) -> list[str]:
+    service = params.service
+    restart = unit.value("Service", "RestartSec") or f"{service.restart_s:g}s"
+    burst = unit.value("Unit", "StartLimitBurst") or str(service.start_limit_burst)
+    stop = unit.value("Service", "TimeoutStopSec") or f"{params.server.timeouts.stop_s:g}s"
     return [
         f"At boot: {code(service.unit)} is enabled and starts with multi-user.target.",
-        f"On a crash: systemd starts it again after {service.restart_s:g} s; after "
-        f"{service.start_limit_burst} failed starts it stays failed until "
+        f"On a crash: systemd starts it again after {restart.removesuffix('s')} s; after "
+        f"{burst} failed starts it stays failed until "
         f"{code('systemctl reset-failed ' + service.unit)}.",
-        f"On stop: SIGTERM, and what still runs after {timeouts.stop_s:g} s is killed.",
+        f"On stop: SIGTERM, and what still runs after {stop.removesuffix('s')} s is killed.",
         "On drift (unit or drop-in changed by hand): nothing happens by itself; "
-        f"{code('runbook service status')} tells.",
+        f"{code(_RUNBOOK + ' service status')} tells.",
     ]
 
 
 def repeat(run_path: Path) -> Markdown:
     """The one command that repeats the run, and the parameters it needs."""
     found = Artefacts.of(run_path)
-    command = "runbook run params.yaml --apply"
+    command = f"{_RUNBOOK} run params.yaml --apply"
     return Markdown(
         "\n\n".join(
             [

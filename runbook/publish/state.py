@@ -32,6 +32,11 @@ def headline(found: Artefacts) -> str:
         return "DRAFT: the service is not installed yet"
     if found.unmeasured is not None:
         return f"UNMEASURED: the service was installed without a measurement: {found.unmeasured}"
+    if not found.proofs:
+        return "INSTALLED, not proved: `runbook service verify` proves it"
+    publish = found.steps["publish"]
+    if publish.status == "pending":
+        return "INSTALLED and proved, not published: `runbook run` from the stage publish ends it"
     return "Complete: measured, chosen and installed"
 
 
