@@ -511,6 +511,19 @@ class Params(Strict):
                 f"a last look at all blocks (benchmark.blocks: {self.benchmark.blocks})",
             )
 
+    def _refuse_what_lies_here(self) -> None:
+        """Over ssh nothing is copied to the host but unit, gate and guard."""
+        server = self.server
+        if self.host.kind != "ssh":
+            return
+        if not server.interpreter or server.model.startswith("embedded:"):
+            raise ValueError("over ssh, server.interpreter and server.model are paths of that host")
+        if server.api_key is not None and not server.api_key.allow_argv:
+            raise ValueError(
+                "over ssh the launcher that reads the API key is not on that host: run the runbook "
+                "there (host.kind: local), or set server.api_key.allow_argv"
+            )
+
     def configuration(self, name: str) -> Configuration:
         """The configuration of that name. Raises ``BadInput`` with the nearest name."""
         names = [one.name for one in self.configurations]

@@ -49,6 +49,7 @@ def test_the_message_shows_all_three():
     assert "next: continue with: runbook run 'r/params.yaml' --resume --out 'r'" in str(
         errors.Interrupted(2, "x", "r")
     )
+    assert "--resume --apply --out 'r'" in str(errors.Interrupted(2, "x", "r", apply=True))
 
 
 def test_the_tree_in_the_docstring_is_the_tree():

@@ -11,7 +11,7 @@ from test_params import MINIMAL
 
 from runbook import params, pipeline
 from runbook.errors import BadInput
-from runbook.run import STAGES, STEPS, Run
+from runbook.run import NOT_APPLIED, STAGES, STEPS, Run
 
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 PARAMETERS = params.from_values(MINIMAL, "x")
@@ -30,9 +30,25 @@ def complete(run, *stages):
 
 def test_resume_begins_with_what_is_not_done(run):
     complete(run, "verify_stack", "benchmark")
-    assert pipeline._undone(run, list(STAGES)) == ["choose", "install_service", "publish"]
+    assert pipeline._undone(run, list(STAGES), False) == ["choose", "install_service", "publish"]
     complete(run, *STAGES)
-    assert pipeline._undone(run, list(STAGES)) == []
+    assert pipeline._undone(run, list(STAGES), True) == []
+
+
+def test_what_was_only_planned_is_left_to_do_once_it_is_to_be_applied(run):
+    complete(run, *STAGES)
+    run.finish("install_service", "skipped", f"{NOT_APPLIED}: only planned")
+    run.finish("boot", "skipped", "not provable here: no systemd")
+    assert pipeline._undone(run, list(STAGES), False) == []
+    assert pipeline._undone(run, list(STAGES), True) == ["install_service", "publish"]
+
+
+def test_an_interruption_between_two_stages_is_noted(run):
+    complete(run, "verify_stack")
+    pipeline._fail_open_steps(run, "verify_stack", "interrupted by SIGINT", 130)
+    assert run.step("benchmark").status == "failed"
+    assert run.step("benchmark").reason == "interrupted by SIGINT"
+    assert run.step("verify_stack").status == "completed"
 
 
 def test_a_stage_before_its_time_is_refused(run):
