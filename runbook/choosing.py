@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from runbook import choose, foreign, params, traffic
 from runbook.checks import Verdict
@@ -52,12 +51,10 @@ def split_words(words: Sequence[Path]) -> tuple[list[Path], Path | None]:
 def as_text(decision: choose.Decision) -> str:
     """The decision for people."""
     lines = [f"{decision.status}: {decision.choice or 'no choice'}", f"  {decision.reason}"]
-    for title, rows in (
-        ("weighted effect", choose.effect_rows(decision)),
-        ("what would flip it", choose.flip_rows(decision)),
-    ):
-        lines += ["", title, *(_line(row) for row in rows)]
     for title, sentences in (
+        (f"over {decision.baseline}, in the mix", [_effect(one) for one in decision.effects]),
+        ("with all the time at one point", [_winner(one) for one in decision.winners]),
+        ("what would flip it", [flip.sentence for flip in decision.flips]),
         ("what it costs", decision.costs),
         ("to know", decision.notes),
         ("next", decision.advice),
@@ -67,5 +64,10 @@ def as_text(decision: choose.Decision) -> str:
     return "\n".join(lines)
 
 
-def _line(row: dict[str, Any]) -> str:
-    return "  " + "  ".join(f"{key}={value}" for key, value in row.items() if value is not None)
+def _effect(effect: choose.Effect) -> str:
+    counted = f"{effect.blocks} block{'s' * (effect.blocks != 1)}"
+    return f"{effect.config}: {choose.show(effect)}, {counted}: {effect.excluded or effect.word}"
+
+
+def _winner(winner: choose.PointWinner) -> str:
+    return f"{winner.point.label}: {winner.choice or winner.status.replace('_', ' ')}"

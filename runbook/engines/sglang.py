@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -69,16 +68,13 @@ class SGLang:
         self._server = _placed(server or Server(engine="sglang", port=1, model="unknown"))
 
     def prepare(self, params: Params, progress: Callable[[str], None]) -> None:
-        """Nothing is prepared. Raises ``NotHere`` where no interpreter can have SGLang."""
+        """Nothing is prepared. Raises ``NotHere`` where no interpreter can have SGLang.
+
+        One that is named and cannot be executed is found by the checks of the stack.
+        """
         interpreter = params.server.interpreter
         if interpreter == sglang_on_cpu.INTERPRETER:
             sglang_on_cpu.require()
-        elif interpreter and not os.access(interpreter, os.X_OK):
-            raise NotHere(
-                f"{interpreter} cannot be executed",
-                "the interpreter of SGLang's own environment",
-                "install SGLang there, or correct server.interpreter",
-            )
         elif not interpreter and importlib.util.find_spec("sglang") is None:
             raise NotHere(
                 "the package sglang is not installed beside the runbook",

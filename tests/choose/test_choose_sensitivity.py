@@ -4,7 +4,8 @@ import pytest
 
 from runbook import intervals
 from runbook.cells import Cell
-from runbook.choose import decide, effect_rows, flip_rows, throughput_rows, winner_rows
+from runbook.choose import decide
+from runbook.choosing import as_text
 
 
 def test_the_smallest_move_of_traffic_has_its_closed_form(published, production):
@@ -111,18 +112,13 @@ def test_several_points_raise_the_bar_for_each(session, rule):
     assert point.p == pytest.approx(4 * alone) and point.p > 0.05 and point.word == "undecided"
 
 
-def test_rows_hold_every_point_and_configuration(published, production):
-    decision = decide(published, production)
-    rows = throughput_rows(published, decision)
-    assert [(row["concurrency"], row["config"]) for row in rows] == [
-        (c, name) for c in (1, 30, 100) for name in ("baseline", "eagle3-topk1-spec-v2")
-    ]
-    assert rows[3]["output_tok_s"] == pytest.approx(759.3)
-    assert rows[3]["ratio"] == pytest.approx(759.3 / 689.4)
-    assert rows[2]["ratio"] is None and rows[3]["low"] is None
-    assert effect_rows(decision)[0]["chosen"]
-    assert flip_rows(decision)[0]["then"] == "baseline"
-    assert [row["share"] for row in winner_rows(decision)] == [0.15, 0.6, 0.25]
+def test_the_decision_in_plain_text(published, production):
+    text = as_text(decide(published, production))
+    assert text.startswith("provisional: eagle3-topk1-spec-v2\n")
+    assert "over baseline, in the mix\n  eagle3-topk1-spec-v2: +" in text
+    assert "1 block: better" in text
+    assert "with all the time at one point\n  C=1: baseline\n" in text
+    assert "what would flip it\n  " in text and ": baseline" in text
 
 
 def test_undecided_figures_say_which_move_would_decide(session, rule):
