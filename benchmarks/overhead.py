@@ -26,6 +26,8 @@ from pathlib import Path
 
 import nbformat
 
+from runbook import params
+
 ROOT = Path(__file__).parents[1]
 RUNBOOK = Path(sys.executable).with_name("runbook")
 SERVERS = ("serve_llamacpp.py", "sglang.launch_server")
@@ -43,14 +45,14 @@ class Watched:
     notebooks: dict[str, Span] = field(default_factory=dict)
 
 
-def watch(runner: subprocess.Popen[bytes]) -> Watched:
+def watch(runner: subprocess.Popen[bytes], run: Path, port: int) -> Watched:
     """Follow servers and notebook processes until the runner has ended: exits are told by pidfd,
     starts are what the kernel says."""
     seen, open_, poll = Watched(), {}, select.poll()
     known: set[int] = set()
     while runner.poll() is None or open_:
         for pid in {int(one.name) for one in Path("/proc").glob("[0-9]*")} - known:
-            what = role_of(pid)
+            what = role_of(pid, str(run), str(port))
             if what is not None or settled(pid):
                 known.add(pid)
             if what is not None:
@@ -71,15 +73,16 @@ def watch(runner: subprocess.Popen[bytes]) -> Watched:
     return seen
 
 
-def role_of(pid: int) -> str | None:
-    """``server``, the stage of a notebook's process, or nothing that counts."""
+def role_of(pid: int, run: str, port: str) -> str | None:
+    """``server``, the stage of a notebook's process, or nothing that counts: not of this run."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     except OSError:
         return None
-    if "runbook.pipeline" in words:
+    if "runbook.pipeline" in words and run in words:
         return words[words.index("runbook.pipeline") + 1]
-    return "server" if any(Path(word).name in SERVERS for word in words[1:4]) else None
+    ours = port in words and any(Path(word).name in SERVERS for word in words[1:4])
+    return "server" if ours else None
 
 
 def settled(pid: int) -> bool:
@@ -147,6 +150,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("params", nargs="?", default=str(ROOT / "params" / "rehearsal.yaml"))
     parser.add_argument("-p", dest="overrides", action="append", default=[])
     given = parser.parse_args(words)
+    port = params.load(Path(given.params), given.overrides).server.port
     command = [str(RUNBOOK), "run", given.params, "--apply"]
     command += [word for one in given.overrides for word in ("-p", one)]
     with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
@@ -154,7 +158,7 @@ def main(words: Sequence[str] | None = None) -> int:
         began = time.monotonic()
         with log.open("wb") as out:
             runner = subprocess.Popen([*command, "--out", str(run)], stdout=out, stderr=out)
-            seen = watch(runner)
+            seen = watch(runner, run, port)
         wall_s = time.monotonic() - began
         if runner.returncode not in (0, 1):
             print(log.read_text())
