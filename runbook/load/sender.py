@@ -18,7 +18,7 @@ from runbook.load.records import Prompt, Record
 #: Bound of an answer's body: this much, and this much for each token asked for.
 _BODY_BYTES, _BODY_BYTES_PER_TOKEN = 1024 * 1024, 4096
 #: Pieces parsed before the event loop is given back to the streams that still run.
-_SLICE = 128
+_SLICE = 32
 
 
 class Sender:
@@ -30,6 +30,7 @@ class Sender:
         self._key = read_key(plan.api_key_file) if plan.api_key_file else None
         self._requests = {prompt.id: self._render(prompt) for prompt in plan.prompts}
         self._readers: set[asyncio.Task[None]] = set()
+        self._reading = asyncio.Lock()
 
     async def drain(self) -> None:
         """Wait until every ended request has its record."""
@@ -74,10 +75,12 @@ class Sender:
         """Parse what one exchange kept and emit its record."""
         reader = AnswerReader()
         pieces = exchange.pieces if exchange.status in (None, 200) else []
-        for number, (stamp_s, piece) in enumerate(pieces):
-            if number % _SLICE == _SLICE - 1:
-                await asyncio.sleep(0)
-            reader.feed(stamp_s, piece)
+        # One at a time: a hundred that end together would each take their slice in one turn.
+        async with self._reading:
+            for number, (stamp_s, piece) in enumerate(pieces):
+                if number % _SLICE == _SLICE - 1:
+                    await asyncio.sleep(0)
+                reader.feed(stamp_s, piece)
         answer = reader.finish(pieces[-1][0] if pieces else scheduled_s, exchange.whole)
         exchange.pieces = []
         kind, error = exchange.kind, exchange.message
