@@ -90,7 +90,8 @@ def prove_workers(
     spec: LaunchSpec, workers: Iterable[Mapping[str, Any]], overwritten: Iterable[str]
 ) -> Proof:
     """Every measured variable in every worker process that shows its own. One that hides them is
-    unknown; ``overwritten`` are those that the server itself sets for them."""
+    unknown, and so are those under the title of a worker that is ``cut``; ``overwritten`` are those
+    that the server itself sets for them."""
     workers = list(workers)
     readable = [one for one in workers if one["environ"] is not None]
     if workers and not readable:
@@ -99,13 +100,19 @@ def prove_workers(
     faults = []
     for one in readable:
         found = dict(word.partition("=")[::2] for word in one["environ"])
+        if one.get("cut"):  # the first one shown may have lost its beginning
+            found = dict(word.partition("=")[::2] for word in one["environ"][1:])
         faults += [
             f"{name} is {found.get(name)!r} in worker {one['pid']} ({one['name']}), "
             f"measured {value!r}"
             for name, value in spec.env.items()
-            if name not in overwritten and found.get(name) != value
+            if name not in overwritten
+            and found.get(name) != value
+            and not (one.get("cut") and name not in found)
         ]
     said = f"{len(readable)} worker processes have every measured variable"
+    if any(one.get("cut") for one in readable):
+        said += " that their titles leave to be seen"
     if len(readable) < len(workers):
         said += f", {len(workers) - len(readable)} hide theirs"
     said = said if workers else "it has no worker processes"

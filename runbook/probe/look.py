@@ -26,6 +26,15 @@ def lines_of(path: Path) -> list[str] | None:
     return [part.decode("utf-8", "surrogateescape") for part in parts]
 
 
+def shown_environ(path: Path) -> tuple[list[str] | None, bool]:
+    """What a process shows of its environment, and whether its title lies over the first part."""
+    words = lines_of(path)
+    if words is None:
+        return None, False
+    shown = [word for word in words if "=" in word]
+    return shown or None, "=" not in words[0]
+
+
 def link(path: Path) -> str | None:
     """Where a link of /proc points to."""
     try:
@@ -86,8 +95,9 @@ def workers_of(pid: str) -> list[dict[str, Any]]:
                 name = (process / "comm").read_text().strip()
             except OSError:
                 continue
-            environ = lines_of(process / "environ")
-            found.append({"pid": int(process.name), "name": name, "environ": environ})
+            environ, cut = shown_environ(process / "environ")
+            worker = {"pid": int(process.name), "name": name, "environ": environ, "cut": cut}
+            found.append(worker)
     return found
 
 

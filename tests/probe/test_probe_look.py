@@ -54,6 +54,17 @@ def test_an_overwritten_environment_is_unknown_and_never_empty(tmp_path):
     assert look.lines_of(tmp_path / "absent") is None
 
 
+def test_a_title_over_the_first_part_of_an_environment(tmp_path):
+    file = tmp_path / "environ"
+    for first in (b"\0" * 30, b"sglang::scheduler\0\0"):
+        file.write_bytes(first + b"TH=/x\0B=2\0C=3\0")
+        assert look.shown_environ(file) == (["TH=/x", "B=2", "C=3"], True)
+    file.write_bytes(b"A=1\0B=2\0")
+    assert look.shown_environ(file) == (["A=1", "B=2"], False)
+    file.write_bytes(b"\0" * 40)
+    assert look.shown_environ(file) == (None, False)
+
+
 def test_a_port_that_nobody_holds_has_no_listeners():
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))

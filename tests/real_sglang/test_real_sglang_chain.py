@@ -41,6 +41,7 @@ def rehearsal(tmp_path_factory):
         "benchmark.rounds=3",
         "choose.override={choose: eagle3-topk1, reason: one block decides nothing, by: pytest}",
         "service.burst=8",
+        "service.unproved=warn",  # a speed has no interval after one block
     )
     return folder, ended
 
@@ -80,7 +81,8 @@ def test_the_worker_that_runs_is_proved(rehearsal):
         found = {check["name"]: check["found"] for check in launches[name]["checks"]}
         assert found["worker"] == found["worker in the log"] == "v2"
     proofs = json.loads((folder / "service" / "proofs.json").read_text())
-    assert {proof["status"] for proof in proofs} == {"proved"}, proofs
+    open_ones = [proof["name"] for proof in proofs if proof["status"] != "proved"]
+    assert open_ones == ["speed"], proofs
 
 
 def test_drafts_are_accepted_and_answers_are_the_baselines(rehearsal):

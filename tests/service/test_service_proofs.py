@@ -102,6 +102,12 @@ def test_a_worker_that_shows_another_value_refutes_and_one_that_hides_is_unknown
     assert prove_workers(SPEC, [ours], ()).status == "proved"
     assert "1 hide theirs" in prove_workers(SPEC, [ours, hidden], ()).evidence
     assert prove_workers(SPEC, [hidden], ()).status == "not provable here"
+    shown = [f"{name}={value}" for name, value in SPEC.env.items()]
+    cut = {"pid": 9, "name": "sglang::schedul", "environ": ["x=1", *shown[1:]], "cut": True}
+    told = prove_workers(SPEC, [cut], ())
+    assert told.status == "proved" and "leave to be seen" in told.evidence
+    changed = {**cut, "environ": ["x=1", f"{shown[-1]}!"]}
+    assert prove_workers(SPEC, [changed], ()).status == "refuted"
     refuted = prove_workers(SPEC, [ours, other], ())
     assert refuted.status == "refuted"
     assert refuted.evidence == "A is '2' in worker 8 (scheduler), measured '1'"
