@@ -238,19 +238,21 @@ def wait(ladder: Ladder, main: int, deadline_s: float) -> int:
 def read_key(main: int) -> str | None:
     """The API key from systemd's credentials, ``None`` without one.
 
-    Older releases of systemd (252) hide them from ExecStartPost; then the main process's own view
-    of the same folder is read. Raises ``OSError`` when there is a key that cannot be read.
+    Older releases of systemd (252) hide them from ExecStartPost, or show it an empty folder; then
+    the main process's own view of the same folder is read. Raises ``OSError`` when there is a key
+    that cannot be read.
     """
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     if not folder:
         return None
-    for view in ("", f"/proc/{main}/root"):
+    views = ["", f"/proc/{main}/root"] if main else [""]
+    for view in views:
         try:
             return Path(f"{view}{folder}/api-key").read_text().strip() or None
-        except FileNotFoundError:
-            return None
+        except FileNotFoundError:  # no key, or not in this view of the folder
+            continue
         except PermissionError:
-            if view or not main:
+            if view == views[-1]:
                 raise
     return None
 
