@@ -151,8 +151,8 @@ def _by_itself(params: Params, unit: UnitFile) -> list[str]:
         f"{burst} failed starts it stays failed until "
         f"{code('systemctl reset-failed ' + service.unit)}.",
         f"On stop: SIGTERM, and what still runs after {stop.removesuffix('s')} s is killed.",
-        "At each start the guard compares model, interpreter, packages, port and GPUs with what was "
-        f"measured, and stops it or warns, as {code('service.guard')} says.",
+        "At each start the guard compares model, interpreter, packages, port and GPUs with what "
+        f"was measured, and stops it or warns, as {code('service.guard')} says.",
         "On a unit or drop-in changed by hand: nothing happens by itself; "
         f"{code(_RUNBOOK + ' service status')} tells.",
     ]
