@@ -95,8 +95,9 @@ clean:
 # The committed example: a rehearsal from a clone at a neutral place, without its box.
 # Run it in /opt/golive-runbook: make PYTHON=/usr/bin/python3 example
 example: setup
-	rm -rf outputs/example docs/example-run
+	rm -rf outputs/example
 	$(BIN)/runbook run params/rehearsal.yaml --apply --out outputs/example
+	rm -rf docs/example-run
 	mkdir -p docs/example-run
 	cd outputs/example && tar cf - --exclude=./box --exclude=./run.lock --exclude=./logs . | tar xf - -C ../../docs/example-run
 	chmod -R u=rwX,go=rX docs/example-run
