@@ -135,9 +135,9 @@ def render(adopted: Adopted, serving: ServingFacts, unit: str | None, origin: st
         "stack": _stack(kind, serving),
         "server": _server(kind, adopted.spec, own, common),
         "configurations": _configurations(speculative, adopted.spec.env),
-        "benchmark": {"concurrencies": [1, 8, 32]},
+        "benchmark": {"concurrencies": [1, 4, 8]},
         "choose": {
-            "mix": [{"concurrency": c, "share": 1} for c in (1, 8, 32)],
+            "mix": [{"concurrency": c, "share": 1} for c in (1, 4, 8)],
             **({"expected": _ADOPTED} if speculative else {}),
         },
         "service": _service(adopted.spec, unit or f"{kind.engine}-{name}.service"),
