@@ -26,6 +26,8 @@ from runbook.rehearsal import serve_llamacpp
 from runbook.run import now
 
 _ADOPTED = "adopted"
+#: Concurrencies of a file for which nobody has named any; a llama.cpp server has eight slots.
+_STAND_INS = (1, 4, 8)
 
 
 @dataclass(frozen=True)
@@ -129,20 +131,21 @@ def render(adopted: Adopted, serving: ServingFacts, unit: str | None, origin: st
     groups, loose = group_options(words)
     common, own, speculative, out = _sort(kind, groups)
     name = _name_of(own.get("server.model", "model"))
+    server = _server(kind, adopted.spec, own, common)
     values = {
         "name": name,
         "host": {"kind": "local"},
         "stack": _stack(kind, serving),
-        "server": _server(kind, adopted.spec, own, common),
+        "server": server,
         "configurations": _configurations(speculative, adopted.spec.env),
-        "benchmark": {"concurrencies": [1, 4, 8]},
+        "benchmark": {"concurrencies": list(_STAND_INS)},
         "choose": {
-            "mix": [{"concurrency": c, "share": 1} for c in (1, 4, 8)],
+            "mix": [{"concurrency": c, "share": 1} for c in _STAND_INS],
             **({"expected": _ADOPTED} if speculative else {}),
         },
         "service": _service(adopted.spec, unit or f"{kind.engine}-{name}.service"),
     }
-    head = _comments(adopted, serving, unit, origin)
+    head = _comments(adopted, serving, unit, origin, "open_to_all" in server)
     head += [f"{option} is left out: {why}" for option, why in out.items()]
     head += [f"the word {word!r} belongs to no option and is left out" for word in loose]
     flags = interpreter_words(adopted.spec.argv)[1:]
@@ -210,7 +213,7 @@ def _server(
         "args": common,
         "env": env,
     }
-    if values["address"] in ("0.0.0.0", "::"):
+    if values["address"] in params.EVERYWHERE:
         values["open_to_all"] = True
     return {name: value for name, value in values.items() if value not in ("", [], {})}
 
@@ -238,7 +241,9 @@ def _name_of(model: str) -> str:
     return text[:40] or "model"
 
 
-def _comments(adopted: Adopted, serving: ServingFacts, unit: str | None, origin: str) -> list[str]:
+def _comments(
+    adopted: Adopted, serving: ServingFacts, unit: str | None, origin: str, open_to_all: bool
+) -> list[str]:
     """What the reader must know before using the file, a line each."""
     lines = [f"Adopted from a running server ({origin}). Correct it, then: runbook check FILE"]
     if adopted.secrets:
@@ -256,7 +261,7 @@ def _comments(adopted: Adopted, serving: ServingFacts, unit: str | None, origin:
     )
     if Path(serve_sglang.__file__).name in " ".join(adopted.spec.argv[:4]):
         lines.append("its API key comes from a credential: set server.api_key.file")
-    if "--host 0.0.0.0" in " ".join(adopted.spec.argv):
+    if open_to_all:
         lines.append("it listens on all addresses: with server.api_key, drop server.open_to_all")
     lines.append("not known, so stand-ins: benchmark.concurrencies, choose.mix, workload, stack")
     return lines

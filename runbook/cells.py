@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from runbook.errors import BadInput
@@ -86,6 +87,11 @@ def from_csv(text: str, source: str = "cells.csv") -> list[Cell]:
             "correct the line",
         ) from None
     return cells if "block" in columns else _lives_as_blocks(cells)
+
+
+def read(path: Path) -> list[Cell]:
+    """The cells of a file as ``from_csv`` reads them; none where there is no file."""
+    return from_csv(path.read_text(), str(path)) if path.is_file() else []
 
 
 def from_rows(rows: Iterable[tuple[str, Mapping[str, Any]]], source: str) -> list[Cell]:

@@ -68,7 +68,7 @@ def compare(before: Run, after: Run) -> Comparison:
         after.path.name,
         changes(_stack(before), _stack(after)),
         parameters,
-        compare_cells(_cells(before), _cells(after)),
+        compare_cells(*(cells.read(run.path / "cells.csv") for run in (before, after))),
         changes(_choice(before), _choice(after)),
         tuple(_notes(parameters)),
     )
@@ -128,7 +128,7 @@ def _by_point(found: Iterable[Cell]) -> dict[tuple[str, int, int], list[float]]:
 
 def _figure(key: tuple[str, int, int], before: list[float], after: list[float]) -> Figure:
     config, concurrency, context = key
-    point = f"C={concurrency}" + (f", context {context}" if context else "")
+    point = choose.Point(concurrency, context or None).label
     one, other = (math.exp(math.fsum(v) / len(v)) if v else None for v in (before, after))
     if not before or not after:
         return Figure(config, point, one, other, None, None, None, "only in one run")
@@ -143,11 +143,6 @@ def _figure(key: tuple[str, int, int], before: list[float], after: list[float]) 
 def _stack(run: Run) -> dict[str, Any]:
     facts = (run.read_json("stack.json") or {}).get("facts") or {}
     return {name: fact for name, fact in facts.items() if name not in _FLEETING}
-
-
-def _cells(run: Run) -> list[Cell]:
-    path = run.path / "cells.csv"
-    return cells.from_csv(path.read_text(), str(path)) if path.is_file() else []
 
 
 def _choice(run: Run) -> dict[str, Any]:

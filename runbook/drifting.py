@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,7 +15,7 @@ from runbook.engines import engine_for
 from runbook.errors import BadInput, NotHere
 from runbook.notebook import Work
 from runbook.params import Params
-from runbook.run import Run
+from runbook.run import Run, run_of_service
 
 Say = Callable[[str], None]
 
@@ -28,22 +27,12 @@ def opened(place: Path, load: Callable[[Path], Params]) -> Iterator[Work]:
     Raises ``NotHere`` where the host is the box of a run and there is none.
     """
     with ExitStack() as scratch:
-        run = Run.open(place) if place.is_dir() else _run_of(load(place), scratch)
+        run = Run.open(place) if place.is_dir() else run_of_service(load(place), scratch)
         work = Work("install_service", run, "run", False, scratch)
         try:
             yield work
         finally:
             work.close()
-
-
-def _run_of(parameters: Params, scratch: ExitStack) -> Run:
-    try:
-        return Run.newest(parameters)
-    except NotHere:
-        if parameters.host.kind == "box":
-            raise
-    folder = scratch.enter_context(tempfile.TemporaryDirectory(prefix="runbook-"))
-    return Run.create(parameters, Path(folder) / "run")
 
 
 def look(work: Work) -> list[Check]:

@@ -52,12 +52,12 @@ Topology = Literal["", "single", "switch", "root", "node", "system", "all-system
 Format = Literal["markdown", "html"]
 
 #: What a pattern asks for, in words.
-_FORMS: dict[str, str] = {}
+FORMS: dict[str, str] = {}
 
 
 def _form(words: str, pattern: str, **more: Any) -> StringConstraints:
     """Text of one form; ``words`` are what an error says was wanted."""
-    _FORMS[pattern] = words
+    FORMS[pattern] = words
     return StringConstraints(pattern=pattern, **more)
 
 
@@ -87,6 +87,10 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 Concurrency = Annotated[int, Field(ge=1, le=4096)]
 Seconds = Annotated[float, Field(gt=0, le=86400)]
 Share = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+
+
+#: Addresses at which a server answers whoever reaches the machine.
+EVERYWHERE = ("0.0.0.0", "::")
 
 
 class Disagreement(ValueError):
@@ -216,8 +220,7 @@ class Server(Strict):
 
     @model_validator(mode="after")
     def _not_open_to_all(self) -> Server:
-        everywhere = self.address in ("", "0.0.0.0", "::")
-        if everywhere and self.api_key is None and not self.open_to_all:
+        if self.address in EVERYWHERE and self.api_key is None and not self.open_to_all:
             raise ValueError(
                 f"address {self.address!r} listens on all addresses without a key: set "
                 "server.api_key.file, a narrower address, or server.open_to_all: true"
@@ -716,7 +719,7 @@ def _fault(detail: dict[str, Any], source: str) -> ParameterError:
         return ParameterError(source, key, str(context["error"]), "parameters that agree")
     wanted = str(detail["msg"]).removeprefix("Input should be ")
     if kind == "string_pattern_mismatch":
-        wanted = _FORMS.get(context["pattern"], f"text of the form {context['pattern']}")
+        wanted = FORMS.get(context["pattern"], f"text of the form {context['pattern']}")
     elif kind == "too_short":
         wanted = f"at least {context['min_length']} of them"
     elif kind == "string_type":

@@ -114,7 +114,7 @@ def _undone(run: Run, stages: list[str], apply: bool) -> list[str]:
     undone = [
         STEPS[step.name]
         for step in run.todo()
-        if step.status not in ("completed", "skipped")
+        if not step.done
         or (apply and step.status == "skipped" and step.reason.startswith(NOT_APPLIED))
     ]
     start = STAGES.index(undone[0]) if undone else len(STAGES)
@@ -125,9 +125,8 @@ def _refuse_early(run: Run, stages: list[str]) -> None:
     """A stage needs the ones before it; a benchmark that failed may still be chosen from."""
     first = STAGES.index(stages[0]) if stages else 0
     for step in run.todo():
-        done = step.status in ("completed", "skipped")
         failed = step.name == "benchmark" and step.status == "failed" and stages[:1] == ["choose"]
-        if STAGES.index(STEPS[step.name]) < first and not done and not failed:
+        if STAGES.index(STEPS[step.name]) < first and not step.done and not failed:
             raise BadInput(
                 f"{step.name} is {step.status} in {run.path}",
                 f"the stages before {stages[0]} done",
@@ -157,10 +156,10 @@ def _execute(
         if failed.exit_code == 70 and (run.path / "fault.txt").exists():
             print(f"a fault of the runbook: report {run.path / 'fault.txt'}", file=sys.stderr)
         return failed.exit_code or 70
-    still = {step.status for step in ended} - {"completed", "skipped"}
-    if said or still:
+    undone = not all(step.done for step in ended)
+    if said or undone:
         reason = f"the notebook's process ended with {said}"
-        if still:
+        if undone:
             reason = "its kernel died" if said else "the notebook ended without a verdict"
         _fail_open_steps(run, stage, reason, 70)
         return 70
@@ -190,8 +189,8 @@ def _wait(
                 say(f"{stage}: its notebook does not end after its verdict, and is ended")
                 _end(process, 10)
                 return 0
-            open_steps = {"pending", "in_progress", "interrupted"}
-            done = not any(s.status in open_steps for s in run.todo() if STEPS[s.name] == stage)
+            own = [step for step in run.todo() if STEPS[step.name] == stage]
+            done = all(step.done or step.status == "failed" for step in own)
             if looks % 5 == 0:
                 say(f"{stage}: at work for {clock(looked - began)}")
         time.sleep(0.05)
@@ -215,7 +214,7 @@ def _end(process: subprocess.Popen[bytes], grace_s: float) -> None:
 
 def _fail_open_steps(run: Run, stage: str, reason: str, code: int) -> None:
     """What the stage left open has failed, else the first step that was not done."""
-    left = [step for step in run.todo() if step.status not in ("completed", "skipped")]
+    left = [step for step in run.todo() if not step.done]
     own = [step for step in left if STEPS[step.name] == stage]
     opened = [step for step in own if step.status in ("in_progress", "interrupted", "failed")]
     for step in opened or own[:1] or left[:1]:

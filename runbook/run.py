@@ -5,8 +5,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,6 +58,11 @@ class Step:
     reason: str = ""
     exit_code: int = 0
     owner: str = ""
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to do for it: done, or left out on purpose."""
+        return self.status in ("completed", "skipped")
 
 
 def clone_root() -> Path | None:
@@ -241,7 +247,7 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether nothing is left to do."""
-        return all(step.status in ("completed", "skipped") for step in self.todo())
+        return all(step.done for step in self.todo())
 
     def step(self, name: str) -> Step:
         """One step of the to-do list."""
@@ -311,6 +317,23 @@ class Run:
         for folder in (self.path, self.path / "service", self.path / "figures"):
             for path in folder.glob(f".*{atomic.SUFFIX}"):
                 path.unlink(missing_ok=True)
+
+
+def run_of_service(parameters: Params, scratch: ExitStack, keep: bool = False) -> Run:
+    """The run to operate a service by: the newest of these parameters that chose.
+
+    Without one a new run, a scratch one unless it is to ``keep``: a host of its own may bear a
+    service of no run. Raises ``NotHere`` where the host is the box of a run and there is none.
+    """
+    try:
+        return Run.newest(parameters, holding="decision.json")
+    except NotHere:
+        if keep:
+            return Run.create(parameters)
+        if parameters.host.kind == "box":
+            raise
+    folder = scratch.enter_context(tempfile.TemporaryDirectory(prefix="runbook-"))
+    return Run.create(parameters, Path(folder) / "run")
 
 
 def _is_at_work(owner: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -15,11 +14,11 @@ import click
 from runbook import install_service as room
 from runbook import stages
 from runbook.checks import Verdict
-from runbook.errors import BadInput, Blocked, NotHere
+from runbook.errors import BadInput, Blocked
 from runbook.notebook import Work
 from runbook.params import Params
 from runbook.publish import document
-from runbook.run import Run
+from runbook.run import Run, outputs_root, run_of_service
 
 _CHANGE = ("install", "rollback", "verify", "uninstall")
 
@@ -75,17 +74,10 @@ def _find_run(
 ) -> Run:
     if folder is not None:
         return Run.open(folder)
-    try:
-        run = Run.newest(parameters, holding="decision.json")
+    run = run_of_service(parameters, scratch, keep=unmeasured is not None)
+    if run.path.parent == outputs_root():
         click.echo(f"run folder: {run.path}", err=True)
-        return run
-    except NotHere:
-        if unmeasured is not None:
-            return Run.create(parameters)
-        if parameters.host.kind == "box":
-            raise
-        name = scratch.enter_context(tempfile.TemporaryDirectory(prefix="runbook-"))
-        return Run.create(parameters, Path(name) / "run")
+    return run
 
 
 class Desk:

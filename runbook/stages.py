@@ -113,7 +113,8 @@ def measured_verdict(measured: benchmark_room.Measurements) -> Verdict:
 
 
 def choose(work: Work) -> choose_room.Decision:
-    """Decide by the rule of the parameters; leaves ``decision.json``. Raises ``NotHere``."""
+    """Decide by the rule of the parameters, and say what to do where no choice is clear; leaves
+    ``decision.json``. Raises ``NotHere``."""
     work.begin("choose")
     measured = benchmark_room.load_measurements(work.folder)
     if not measured.cells:
@@ -128,13 +129,13 @@ def choose(work: Work) -> choose_room.Decision:
     controls = (one.sentence for one in choose_room.find_controls(decision, launches))
     decision = replace(decision, notes=(*decision.notes, *controls))
     work.run.write("decision.json", decision.to_json())
+    for advice in decision.advice:
+        print(f"next: {advice}")
     return decision
 
 
 def chosen_verdict(work: Work, decision: choose_room.Decision) -> Verdict:
-    """Negative when no choice is clear, or when it is not the expected one; says what to do."""
-    for advice in decision.advice:
-        print(f"next: {advice}")
+    """Negative when no choice is clear, or when it is not the expected one."""
     return choose_room.verdict(decision, work.params.choose)
 
 

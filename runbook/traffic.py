@@ -8,7 +8,6 @@ nowhere: what is weighed is the time in which the server had work.
 from __future__ import annotations
 
 import heapq
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 
 from runbook import params
 from runbook.errors import BadInput
+from runbook.load.workload_files import json_lines
 
 #: Names of a field -> seconds of its unit. The first that is there counts.
 _BEGIN = {
@@ -60,11 +60,10 @@ def read_log(text: str, source: str) -> list[Served]:
     Raises ``BadInput`` with file and line.
     """
     found = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            served = _parse(line, f"{source}: line {number}")
-            if served is not None:
-                found.append(served)
+    for place, entry in json_lines(text, source):
+        served = _read(entry, place)
+        if served is not None:
+            found.append(served)
     if not found:
         raise BadInput(
             f"{source}: no request that ended",
@@ -74,13 +73,7 @@ def read_log(text: str, source: str) -> list[Served]:
     return found
 
 
-def _parse(line: str, where: str) -> Served | None:
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise BadInput(
-            f"{where}: no JSON ({error})", "one object a line", "correct this line"
-        ) from None
+def _read(entry: Any, where: str) -> Served | None:
     if not isinstance(entry, Mapping):
         raise BadInput(
             f"{where}: {type(entry).__name__} instead of an object", _WANTED, "correct this line"

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from paced_servers import started
 
 from runbook.benching import (
     Asked,
@@ -29,18 +30,12 @@ from runbook.errors import BadInput, NotHere
 from runbook.load import Record
 
 RUNBOOK = Path(sys.executable).with_name("runbook")
-PACED = Path(__file__).parent / "load" / "paced_server.py"
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    command = [sys.executable, PACED, "--step-ms", "2"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{int(server.stdout.readline())}"
-        finally:
-            server.kill()
+    with started("--step-ms", "2") as url:
+        yield url
 
 
 def test_open_loops_by_rate_and_by_log_are_measured_and_not_chosen_from(url, tmp_path):
@@ -137,12 +132,8 @@ def test_the_verb_prints_json_and_ends_with_its_verdict(url):
 
 
 def test_a_server_that_fails_gives_a_negative_verdict(tmp_path):
-    command = [sys.executable, PACED, "--shape", "abort", "--shape-every", "1"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        address = f"http://127.0.0.1:{int(server.stdout.readline())}"
+    with started("--shape", "abort", "--shape-every", "1") as address:
         measured = bench(Asked(address, (1,), 2, 4, model="m"), tmp_path, print)
-        server.kill()
     assert not measured.verdict().ok
     assert measured.cells[0].status == "void" and measured.cells[0].errors == 2
 

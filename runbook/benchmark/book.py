@@ -53,8 +53,7 @@ class Book:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        path = run.path / "cells.csv"
-        self._cells = cells.from_csv(path.read_text(), str(path)) if path.exists() else []
+        self._cells = cells.read(run.path / "cells.csv")
         self._launches: dict[str, Any] = run.read_json("launches.json") or {}
         stored = run.read_json("measured.json") or {}
         self._lives: int = stored.get("lives", 0)

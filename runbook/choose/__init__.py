@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runbook.choose.control import Control, find_controls
 from runbook.choose.deciding import ask, block_scores, decide
-from runbook.choose.decision import Decision, Effect, PointWinner, from_json
+from runbook.choose.decision import Decision, Effect, Point, PointWinner, from_json
 from runbook.choose.figures import equal_mix
 from runbook.choose.verdict import final_choice, verdict
 from runbook.choose.words import show
@@ -13,6 +13,7 @@ __all__ = [
     "Control",
     "Decision",
     "Effect",
+    "Point",
     "PointWinner",
     "ask",
     "block_scores",

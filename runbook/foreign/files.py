@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from runbook import bounded
 from runbook.errors import BadInput
 
 MAX_BYTES = 256 * 1024 * 1024
@@ -61,24 +62,11 @@ def _in_folder(folder: Path) -> Iterable[Path]:
 
 def read_text(path: Path) -> str:
     """The text of a file. Raises ``BadInput`` where it is unreadable, no UTF-8 or beyond bounds."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        reason = error.strerror or "unreadable"
-        raise BadInput(f"{path}: {reason}", "a readable file", "name a result file") from None
-    if len(data) > MAX_BYTES:
-        raise BadInput(
-            f"{path}: more than {MAX_BYTES >> 20} MiB",
-            "a summary of each run, without its requests",
-            "write it without details (GuideLLM: --metrics kind=generative,sample_size=0)",
-        )
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise BadInput(
-            f"{path}: line {line}: bytes that are no UTF-8",
-            "a result file, as text",
-            "convert it: iconv",
-        ) from None
+    return bounded.read_text(
+        path,
+        MAX_BYTES,
+        name_it="name a result file",
+        smaller="a summary of each run, without its requests",
+        make_smaller="write it without details (GuideLLM: --metrics kind=generative,sample_size=0)",
+        form="a result file, as text",
+    )

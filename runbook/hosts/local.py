@@ -39,13 +39,8 @@ class LocalHost(Host):
         if not Path("/run/systemd/system").is_dir():
             init = Path("/proc/1/comm").read_text().strip()
             return f"systemd is not PID 1 on this machine (PID 1 is {init})"
-        try:
-            done = self.run("systemctl", "is-system-running", check=False)
-        except HostFailed as error:
-            return f"systemd does not answer: {error.found}"
-        state = done.out.strip()
-        if state not in TAKES_ORDERS:
-            return f"systemd does not answer: {state or done.err.strip() or f'code {done.code}'}"
+        if (reason := why_no_orders(self)) is not None:
+            return reason
         if os.geteuid() == 0 or (self._prefix and self.run("id", "-u", check=False).out == "0\n"):
             return None
         return "managing units needs root: run as root (sudo), or set host.sudo: true"
@@ -57,6 +52,18 @@ class LocalHost(Host):
     def host_pid(self, pid: int) -> int | None:
         """Processes here are the runner's own."""
         return pid
+
+
+def why_no_orders(host: Host) -> str | None:
+    """Why the manager of a host that has a systemd takes no orders; ``None`` where it does."""
+    try:
+        done = host.run("systemctl", "is-system-running", check=False)
+    except HostFailed as error:
+        return f"systemd does not answer: {error.found}"
+    state = done.out.strip()
+    if state in TAKES_ORDERS:
+        return None
+    return f"systemd does not answer: {state or done.err.strip() or f'code {done.code}'}"
 
 
 def _assignments() -> list[str]:

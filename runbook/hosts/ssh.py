@@ -19,7 +19,7 @@ from typing import Self
 
 from runbook.errors import HostFailed
 from runbook.hosts.base import COMMAND_ENV, Done, Host
-from runbook.hosts.local import TAKES_ORDERS, execute_here
+from runbook.hosts.local import execute_here, why_no_orders
 
 CONNECT_S = 30.0
 
@@ -116,13 +116,11 @@ class SshHost(Host):
         try:
             if not self.exists("/run/systemd/system"):
                 return f"systemd is not PID 1 on {self.address}"
-            done = self.run("systemctl", "is-system-running", check=False)
             root = self.run("id", "-u").out.strip() == "0"
         except HostFailed as error:
             return f"systemd does not answer: {error.found}"
-        state = done.out.strip()
-        if state not in TAKES_ORDERS:
-            return f"systemd does not answer: {state or done.err.strip() or f'code {done.code}'}"
+        if (reason := why_no_orders(self)) is not None:
+            return reason
         return None if root else "managing units needs root: log in as root, or set host.sudo: true"
 
     def _ssh(self, *options: str) -> list[str]:

@@ -80,8 +80,7 @@ def _stack_of(
 
 def measured_cells(run: Run, configuration: str) -> list[Cell]:
     """The usable cells of a configuration, empty where nothing was measured."""
-    path = run.path / "cells.csv"
-    found = cells.from_csv(path.read_text(), str(path)) if path.is_file() else []
+    found = cells.read(run.path / "cells.csv")
     return [cell for cell in found if cell.config == configuration and cell.usable]
 
 

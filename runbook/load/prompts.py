@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from runbook import bounded
 from runbook.errors import BadInput
 from runbook.load import workload_files
 from runbook.load.manifest import Manifest, describe
@@ -139,25 +140,14 @@ def _is_log(text: str) -> bool:
 
 def read_text(path: Path) -> str:
     """A file of the workload as text. Raises ``BadInput``."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        reason = error.strerror or "unreadable"
-        raise BadInput(f"{path}: {reason}", "a readable file", "set workload.prompts") from None
-    if len(data) > MAX_BYTES:
-        raise BadInput(
-            f"{path}: more than {MAX_BYTES >> 20} MiB",
-            "a smaller file of prompts",
-            "take a sample of it: shuf -n 1000",
-        )
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise BadInput(
-            f"{path}: line {line}: bytes that are no UTF-8", "a UTF-8 file", "convert it: iconv"
-        ) from None
+    return bounded.read_text(
+        path,
+        MAX_BYTES,
+        name_it="set workload.prompts",
+        smaller="a smaller file of prompts",
+        make_smaller="take a sample of it: shuf -n 1000",
+        form="a UTF-8 file",
+    )
 
 
 def parse_prompts(text: str, source: str) -> tuple[Prompt, ...]:

@@ -82,10 +82,11 @@ def read_openai(text: str, source: str, send: Collection[str] = ()) -> WorkloadF
     def messages(entry: Mapping[str, Any], place: str) -> Messages:
         return _messages(entry, place, send)
 
-    return _collect(_lines(text, source), OPENAI, source, messages)
+    return _collect(json_lines(text, source), OPENAI, source, messages)
 
 
-def _lines(text: str, source: str) -> Iterator[tuple[str, Any]]:
+def json_lines(text: str, source: str) -> Iterator[tuple[str, Any]]:
+    """What each line holds, with its place; blank lines are left out. Raises ``BadInput``."""
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             place = f"{source}: line {number}"

@@ -45,8 +45,9 @@ _FIGURE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*\.png")
 
 def export_all(run_path: Path) -> list[Path]:
     """The document in every format of ``record.formats``, in the run folder; where each lies."""
+    rendered = render(run_path)
     formats = Artefacts.of(run_path).run.params.record.formats
-    return [export(run_path, form=form) for form in formats]
+    return [_put((run_path / NAMES[form]).resolve(), form, rendered, FOLDER) for form in formats]
 
 
 def export(run_path: Path, to: Path | None = None, *, form: Format = "markdown") -> Path:
@@ -57,10 +58,15 @@ def export(run_path: Path, to: Path | None = None, *, form: Format = "markdown")
     as ``<name>.orig-N`` and named in a ``RunbookWarning``. Raises ``BadInput``.
     """
     path = (to or run_path / NAMES[form]).resolve()
+    folder = FOLDER if path.parent == run_path.resolve() else figures_of(path.name)
+    return _put(path, form, render(run_path, FOLDER if form == "html" else folder), folder)
+
+
+def _put(path: Path, form: Format, rendered: tuple[str, dict[str, bytes]], folder: str) -> Path:
+    """Write a rendered document here in one form; ``folder``: of its figures, beside it."""
     if path.is_dir():
         raise BadInput(f"{path} is a folder", "the name of a file", f"--to '{path / NAMES[form]}'")
-    folder = FOLDER if path.parent == run_path.resolve() else figures_of(path.name)
-    text, figures = render(run_path, FOLDER if form == "html" else folder)
+    text, figures = rendered
     if form == "html":
         text, figures = as_page(text, figures), {}
     try:
@@ -73,7 +79,7 @@ def export(run_path: Path, to: Path | None = None, *, form: Format = "markdown")
         ) from None
     if kept:
         said = f"{path} was edited by hand, or is not ours: kept as {kept}"
-        warnings.warn(RunbookWarning(said), stacklevel=2)
+        warnings.warn(RunbookWarning(said), stacklevel=3)
     return path
 
 

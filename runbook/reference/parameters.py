@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from runbook.params import Params, Strict, options_of
+from runbook.params import FORMS, Params, Strict, options_of
 from runbook.publish.tables import Code, table
 
 _HEAD = """# Parameters
@@ -23,17 +23,6 @@ is taken to the letter, else the value is YAML.
 
 `params/rehearsal.yaml` and `params/kimi-k2.5-8x-rtx-pro-6000.yaml` are whole examples.
 """
-
-#: Forms of text, in words; any other is shown as its pattern.
-_FORMS = {
-    r"^/[^\x00\n]*$": "absolute path",
-    r"^[^\x00]*$": "text",
-    r"^[^\x00\n\r]*$": "text",
-    r"^[0-9a-f]{64}$": "64 hexadecimal digits",
-    r"^[a-z_][a-z0-9_-]{0,31}$": "user name",
-    r"^[a-z0-9][a-z0-9._-]{0,62}$": "name (a-z, 0-9, and . _ - inside)",
-    r"^[A-Za-z0-9_][A-Za-z0-9:_.\\-]*\.service$": "NAME.service",
-}
 
 Schema = Mapping[str, Any]
 
@@ -129,7 +118,7 @@ def _number(word: str, schema: Schema) -> str:
 
 def _text(schema: Schema, _definitions: Schema) -> str:
     pattern = schema.get("pattern")
-    return "text" if pattern is None else _FORMS.get(pattern, f"text like {pattern}")
+    return "text" if pattern is None else FORMS.get(pattern, f"text like {pattern}")
 
 
 def _list(schema: Schema, definitions: Schema) -> str:

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import contextlib
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from load_prompts import prompts
+from paced_servers import started
 
 from runbook.load import LoadPlan
 
@@ -17,19 +14,6 @@ def server_url() -> Iterator[str]:
     """The paced server, one event a stream every 5 ms."""
     with started() as url:
         yield url
-
-
-@contextlib.contextmanager
-def started(*options: str) -> Iterator[str]:
-    """A paced server of its own."""
-    script = Path(__file__).with_name("paced_server.py")
-    command = [sys.executable, str(script), *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{int(server.stdout.readline())}"
-        finally:
-            server.kill()
 
 
 @pytest.fixture
