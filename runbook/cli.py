@@ -142,7 +142,7 @@ def export(run_folder: Path, to: Path | None, form: Format | None) -> None:
 @_OVERRIDES
 def unit(params_file: Path, name: str | None, overrides: tuple[str, ...]) -> None:
     """Print the unit that would be installed for PARAMS; asks no host and changes nothing."""
-    from runbook import service_verbs
+    from runbook.verbs import service as service_verbs
 
     click.echo(service_verbs.unit_text(_load(params_file, overrides), name), nl=False)
 
@@ -169,7 +169,7 @@ def facts(
     What did not pass is also told in words, beside the JSON. --from reads a folder that --capture
     wrote on another host: a file a command, one that is absent leaves its fact unknown.
     """
-    from runbook import fact_finding
+    from runbook.verbs import fact_finding
 
     parameters = _load(params_file, overrides) if params_file else None
     report = fact_finding.find_facts(parameters, captured, capture)
@@ -199,7 +199,7 @@ def choose(words: tuple[Path, ...], baseline: str, traffic: Path | None, as_json
     the file says, else as the file or folder is. LOG is JSONL of production requests with the
     times of each: the share of time at each load takes the place of choose.mix.
     """
-    from runbook import choosing
+    from runbook.verbs import choosing
 
     measurements, params_file = choosing.split_words(words)
     rule = _load(params_file, ()).choose if params_file else None
@@ -237,7 +237,7 @@ def bench(
     times, whatever became of those before (an open loop), and latencies count from those times;
     such cells are not chosen from.
     """
-    from runbook import benching
+    from runbook.verbs import benching
 
     options["request_timeout_s"] = options.pop("timeout")
     if rate is not None:
@@ -257,7 +257,7 @@ def bench(
 @click.option("--watch", "every_s", type=float, metavar="SECONDS", help="Look until there is any.")
 def drift(place: Path, as_json: bool, every_s: float | None) -> None:
     """Compare the running service with what was installed and measured; exit 1 with the list."""
-    from runbook import drifting
+    from runbook.verbs import drifting
 
     with drifting.opened(place, lambda path: _load(path, ())) as work:
         sys.exit(drifting.watch(work, every_s, click.echo, as_json))
@@ -269,8 +269,8 @@ def drift(place: Path, as_json: bool, every_s: float | None) -> None:
 @_AS_JSON
 def compare(before: Path, after: Path, as_json: bool) -> None:
     """Print what changed between two runs: stack, parameters, figures, choice."""
-    from runbook import comparing
     from runbook.run import Run
+    from runbook.verbs import comparing
 
     found = comparing.compare(Run.open(before), Run.open(after))
     click.echo(comparing.as_json(found) if as_json else comparing.as_text(found))
@@ -282,7 +282,7 @@ def compare(before: Path, after: Path, as_json: bool) -> None:
 @click.option("--to", type=click.Path(path_type=Path), help="The file (default: printed).")
 def adopt(pid: int | None, unit_name: str | None, to: Path | None) -> None:
     """Turn a running server of this machine into a parameters file; the server is left alone."""
-    from runbook import adopting
+    from runbook.verbs import adopting
 
     click.echo(adopting.adopt(pid, unit_name, to), nl=to is not None)
 
@@ -319,7 +319,7 @@ def _service_verb(name: str, text: str) -> None:
         overrides: tuple[str, ...],
         **given: bool,
     ) -> None:
-        from runbook import service_verbs
+        from runbook.verbs import service as service_verbs
 
         parameters = _load(params_file, overrides)
         with service_verbs.opened(name, parameters, run_folder, unmeasured, as_json) as desk:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from runbook import params, strict_yaml
 from runbook.errors import BadInput, ParameterError
+from runbook.params import overrides
 
 FILES = sorted((Path(__file__).parent.parent / "params").glob("*.yaml"))
 MINIMAL = {
@@ -177,7 +178,7 @@ def test_an_override_that_is_none(minimal, override):
 def test_any_override_is_taken_or_refused_in_our_words(text):
     values = copy.deepcopy(MINIMAL)
     try:
-        params._apply_override(values, text)
+        overrides.apply_override(values, text)
         params.from_values(values, "x")
     except ParameterError as error:
         assert error.exit_code == 2
@@ -226,3 +227,18 @@ def test_the_system_message_lies_beside_the_parameters(minimal):
     loaded = params.load(minimal, ["workload.system=system.txt"])
     assert loaded.workload.system == str(minimal.parent / "system.txt")
     assert loaded.workload.prompts == "builtin"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "fe80::1%eth0", "gpu-host.example"])
+def test_every_form_of_address_is_taken(address):
+    values = copy.deepcopy(MINIMAL)
+    values["server"]["address"] = address
+    assert params.from_values(values, "x").server.address == address
+
+
+@pytest.mark.parametrize("address", ["-x", "::-x", ":1", "a b", "", ".", "::/0"])
+def test_what_is_no_address_is_refused(address):
+    values = copy.deepcopy(MINIMAL)
+    values["server"]["address"] = address
+    with pytest.raises(ParameterError, match="an IP address or a host name"):
+        params.from_values(values, "x")

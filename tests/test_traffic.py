@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook.choosing import choose_from_files
 from runbook.errors import BadInput
 from runbook.traffic import Served, derive_mix, read_log
+from runbook.verbs.choosing import choose_from_files
 
 CASES = Path(__file__).parent / "cases" / "foreign"
 

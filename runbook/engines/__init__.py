@@ -20,7 +20,7 @@ def engine_named(name: str, key_file: str | None = None, server: Server | None =
 
         return LlamaCpp(key_file)
     if name == "sglang":
-        from runbook.engines.sglang import SGLang
+        from runbook.engines.sglang.engine import SGLang
 
         return SGLang(key_file, server)
     raise BadInput(f"the engine {name} is not built in", "llamacpp or sglang", "set server.engine")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from runbook.engines.sglang_info import read_info
+from runbook.engines.sglang.info import read_info
 from runbook.foreign.document import Fields, mean
 from runbook.foreign.result import Result
 

@@ -13,7 +13,7 @@ from runbook.params import FORMS, Params, Strict, options_of
 from runbook.publish.tables import Code, table
 
 _HEAD = """# Parameters
-*Made by `make reference` from `runbook/params.py`; a test holds it current.*
+*Made by `make reference` from `runbook/params/model.py`; a test holds it current.*
 
 One YAML file a deployment, with the keys below and no others. A misspelt key, a duplicate, a value
 of another type and a number with leading zeros are refused before anything starts, with the file,

@@ -5,7 +5,7 @@ import pytest
 from runbook import intervals
 from runbook.cells import Cell
 from runbook.choose import decide
-from runbook.choosing import as_text
+from runbook.verbs.choosing import as_text
 
 
 def test_the_smallest_move_of_traffic_has_its_closed_form(published, production):

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runbook import params
-from runbook.choosing import as_text, choose_from_files, split_words
 from runbook.errors import BadInput
 from runbook.foreign import gather
 from runbook.foreign.formats import read_text
 from runbook.foreign.names import Named, name_by_path
+from runbook.verbs.choosing import as_text, choose_from_files, split_words
 
 CASES = Path(__file__).parents[1] / "cases" / "foreign"
 PUBLISHED = {"baseline": (92.7, 689.4, 773.1), "topk1": (86.8, 759.3, 775.0)}

@@ -111,7 +111,7 @@ def test_after_kill_9_of_the_runner_the_far_side_brings_back_what_rests(far):
 
 
 def test_what_cannot_be_over_ssh_is_refused_with_the_parameters(tmp_path):
-    file = Path(params.__file__).parents[1] / "params" / "rehearsal.yaml"
+    file = Path(__file__).parents[2] / "params" / "rehearsal.yaml"
     with pytest.raises(ParameterError, match="paths of that host"):
         params.load(file, ["host={kind: ssh, address: root@gpu}"])
     with pytest.raises(ParameterError, match="an option of ssh"):

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook.engines.sglang_checks import STACK_CHECKS, check_releases
-from runbook.engines.sglang_models import ModelFacts, read_model
-from runbook.engines.sglang_releases import RELEASES, expected_worker, find_release, releases_where
+from runbook.engines.sglang.checks import STACK_CHECKS, check_releases
+from runbook.engines.sglang.models import ModelFacts, read_model
+from runbook.engines.sglang.releases import RELEASES, expected_worker, find_release, releases_where
 from runbook.params import from_values, load
 
 KIMI = {
@@ -18,7 +18,7 @@ KIMI = {
 LLAMA = {"architectures": ["LlamaForCausalLM"]}
 LLAMA_DRAFT = {"architectures": ["LlamaForCausalLMEagle3"]}
 MLA_DRAFT = {"architectures": ["Eagle3DeepseekV2ForCausalLM"], "kv_lora_rank": 512}
-PRODUCTION = Path(__file__).parents[2] / "params" / "kimi-k2.5-8x-rtx-pro-6000.yaml"
+PRODUCTION = Path(__file__).parents[3] / "params" / "kimi-k2.5-8x-rtx-pro-6000.yaml"
 SPEC_V2 = "SGLANG_ENABLE_SPEC_V2"
 READ = ["0.5.6", "0.5.9", "0.5.10", "0.5.10.post1", "0.5.11", "0.5.12", "0.5.12.post1"]
 READ += ["0.5.13", "0.5.13.post1", "0.5.14", "0.5.20", "0.5.21", "0.5.23"]
@@ -435,7 +435,7 @@ def test_the_names_of_all_checks_are_known():
 
 
 def test_the_document_tells_of_every_row():
-    text = (Path(__file__).parents[2] / "docs" / "sglang.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "sglang.md").read_text()
     rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| 0.5")]
     assert rows == [str(row) for row in RELEASES]
 

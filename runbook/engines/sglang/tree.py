@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from runbook.checks import Status
-from runbook.engines.sglang_case import Case, Finding
-from runbook.engines.sglang_releases import Release
+from runbook.engines.sglang.case import Case, Finding
+from runbook.engines.sglang.releases import Release
 
 
 def judge_tree(case: Case) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ import pytest
 from sglang_answers import answering, case, pages
 
 from runbook.engines import Counters, ServerInfo, engine_for
-from runbook.engines.sglang import SGLang, read_counters
+from runbook.engines.sglang.engine import SGLang, read_counters
 from runbook.errors import ServerFailed
 from runbook.params import Configuration, Server
 
@@ -183,7 +183,7 @@ def observed(**settings):
 
 
 def test_the_captured_servers_are_what_was_asked():
-    from runbook.engines.sglang_info import read_info
+    from runbook.engines.sglang.info import read_info
 
     tree = read_info(case("server_info-eagle3-topk4.json"))
     found = statuses(engine().check_configuration(tree, TREE))

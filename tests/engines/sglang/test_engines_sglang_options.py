@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook.engines.sglang_options import (
+from runbook.engines.sglang.options import (
     effective_env,
     intended_worker,
     options_of,

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from runbook import probe
-from runbook.engines.sglang_info import read_info
-from runbook.engines.sglang_observed import Asked
-from runbook.engines.sglang_options import read_options
-from runbook.engines.sglang_parsed import check_as_parsed, check_parsed
+from runbook.engines.sglang.info import read_info
+from runbook.engines.sglang.observed import Asked
+from runbook.engines.sglang.options import read_options
+from runbook.engines.sglang.parsed import check_as_parsed, check_parsed
 from runbook.hosts.local import LocalHost
 from runbook.launch.spec import LaunchSpec
 from runbook.probe.ask import Questions, ask_serving

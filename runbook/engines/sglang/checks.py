@@ -9,26 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from runbook.checks import Check
-from runbook.engines.sglang_cap import check_alike, check_cap
-from runbook.engines.sglang_case import Case, Finding
-from runbook.engines.sglang_models import ModelFacts
-from runbook.engines.sglang_options import (
+from runbook.engines.sglang.cap import check_alike, check_cap
+from runbook.engines.sglang.case import Case, Finding
+from runbook.engines.sglang.models import ModelFacts
+from runbook.engines.sglang.options import (
     SPEC_V2,
     effective_env,
     intended_worker,
     options_of,
     read_switch,
 )
-from runbook.engines.sglang_pcie import judge_offers, say_offers
-from runbook.engines.sglang_releases import (
+from runbook.engines.sglang.pcie import judge_offers, say_offers
+from runbook.engines.sglang.releases import (
     RELEASES,
     Release,
     expected_worker,
     find_release,
     releases_where,
 )
-from runbook.engines.sglang_tree import judge_tree
-from runbook.engines.sglang_variables import judge_simulation, judge_variables, say_sets
+from runbook.engines.sglang.tree import judge_tree
+from runbook.engines.sglang.variables import judge_simulation, judge_variables, say_sets
 from runbook.params import BASELINE, Params
 
 _OBSERVE = "decide by the start-up log and by /server_info alone"

@@ -11,7 +11,7 @@ from runbook.engines import engine_for
 from runbook.launch.process import ProcessLauncher
 from runbook.params import from_values
 
-STANDIN = Path(__file__).parents[1] / "standin_sglang"
+STANDIN = Path(__file__).parents[2] / "standin_sglang"
 SPEC_V2 = "SGLANG_ENABLE_SPEC_V2"
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from runbook.checks import Status
-from runbook.engines.sglang_models import ModelFacts
-from runbook.engines.sglang_options import Options
-from runbook.engines.sglang_releases import Release
+from runbook.engines.sglang.models import ModelFacts
+from runbook.engines.sglang.options import Options
+from runbook.engines.sglang.releases import Release
 from runbook.params import Configuration
 
 

@@ -11,24 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from runbook.checks import Check
-from runbook.engines import serve_sglang
 from runbook.engines.assemble import assemble_spec
 from runbook.engines.base import Counters, ServerInfo
 from runbook.engines.ladder import Endpoint, read_key, wait_ready
 from runbook.engines.prometheus import parse_metrics, total
 from runbook.engines.secrets import without_secrets
-from runbook.engines.sglang_checks import STACK_CHECKS, check_releases
-from runbook.engines.sglang_info import UNKNOWN, read_info
-from runbook.engines.sglang_log import find_cause, find_worker
-from runbook.engines.sglang_models import ModelFacts, read_model
-from runbook.engines.sglang_observed import (
+from runbook.engines.sglang import serve_sglang
+from runbook.engines.sglang.checks import STACK_CHECKS, check_releases
+from runbook.engines.sglang.info import UNKNOWN, read_info
+from runbook.engines.sglang.log import find_cause, find_worker
+from runbook.engines.sglang.models import ModelFacts, read_model
+from runbook.engines.sglang.observed import (
     Asked,
     acceptance_length,
     check_info,
     check_use,
     check_worker,
 )
-from runbook.engines.sglang_options import (
+from runbook.engines.sglang.options import (
     SPEC_V2,
     effective_env,
     intended_worker,
@@ -36,8 +36,8 @@ from runbook.engines.sglang_options import (
     read_switch,
     refuse_own,
 )
-from runbook.engines.sglang_parsed import PARSED_CHECK, check_as_parsed, check_parsed
-from runbook.engines.sglang_releases import OVERWRITES, find_release
+from runbook.engines.sglang.parsed import PARSED_CHECK, check_as_parsed, check_parsed
+from runbook.engines.sglang.releases import OVERWRITES, find_release
 from runbook.errors import BadInput, NotHere, ServerFailed
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Configuration, Params, Server
@@ -75,7 +75,7 @@ class SGLang:
         interpreter = params.server.interpreter
         if interpreter == sglang_on_cpu.INTERPRETER:
             sglang_on_cpu.require()
-        elif not interpreter and importlib.util.find_spec("sglang") is None:
+        elif not interpreter and not _has_sglang():
             raise NotHere(
                 "the package sglang is not installed beside the runbook",
                 "the interpreter of SGLang's own environment",
@@ -209,6 +209,12 @@ class SGLang:
 
     def _endpoint(self, url: str) -> Endpoint:
         return Endpoint(url, self._key_file)
+
+
+def _has_sglang() -> bool:
+    """Whether the runbook's interpreter has SGLang; a mere folder of that name has no origin."""
+    spec = importlib.util.find_spec("sglang")
+    return spec is not None and spec.origin is not None
 
 
 def _placed(server: Server) -> Server:

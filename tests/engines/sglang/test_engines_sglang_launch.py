@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from runbook.engines import engine_for, engine_named, serve_sglang
+from runbook.engines import engine_for, engine_named
 from runbook.engines.assemble import KEY_CREDENTIAL
-from runbook.engines.sglang import SGLang
+from runbook.engines.sglang import serve_sglang
+from runbook.engines.sglang.engine import SGLang
 from runbook.errors import BadInput, NotHere
 from runbook.params import load
 
-PRODUCTION = Path(__file__).parents[2] / "params" / "kimi-k2.5-8x-rtx-pro-6000.yaml"
+PRODUCTION = Path(__file__).parents[3] / "params" / "kimi-k2.5-8x-rtx-pro-6000.yaml"
 LAUNCHER = Path(serve_sglang.__file__)
 KEY = "s3cret-k3y"
 SHARED = (

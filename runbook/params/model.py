@@ -1,96 +1,39 @@
-"""The typed parameters of one deployment and their strict loader.
-
-One YAML file a deployment. Files, papermill's injected values and ``-p KEY=VALUE`` all pass
-through ``load``/``from_values``, so that a wrong value is refused in one place, with the same
-words, before anything starts.
-"""
+"""The keys of a parameters file, typed, with their defaults and how they must agree."""
 
 from __future__ import annotations
 
 import difflib
 import hashlib
 import json
-import re
-import types
-import typing
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import pydantic
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from runbook import strict_yaml
-from runbook.errors import BadInput, ParameterError
-
-BASELINE = "baseline"
-
-
-def _version_range(text: str) -> str:
-    try:
-        SpecifierSet(text)
-    except InvalidSpecifier:
-        raise ValueError(f"{text!r} is no version range: write it like >=0.5.10,<0.5.13") from None
-    return text
-
-
-#: Names of variables whose values are secrets.
-SECRET_NAME = re.compile(
-    r"(?i)(^|_)(token|secret|passw(or)?d|passphrase|api_?key|(access|private|secret)_key)$"
+from runbook.errors import BadInput
+from runbook.params.kinds import (
+    BASELINE,
+    EVERYWHERE,
+    SECRET_NAME,
+    AbsolutePath,
+    Address,
+    Argument,
+    Concurrency,
+    EnvName,
+    Format,
+    Gib,
+    Level,
+    Line,
+    Name,
+    Port,
+    Seconds,
+    Sha256,
+    Share,
+    Topology,
+    UnitName,
+    UserName,
+    VersionRange,
 )
-
-Level = Literal["fail", "warn", "off"]
-Topology = Literal["", "single", "switch", "root", "node", "system", "all-system", "nvlink"]
-Format = Literal["markdown", "html"]
-
-#: What a pattern asks for, in words.
-FORMS: dict[str, str] = {}
-
-
-def _form(words: str, pattern: str, **more: Any) -> StringConstraints:
-    """Text of one form; ``words`` are what an error says was wanted."""
-    FORMS[pattern] = words
-    return StringConstraints(pattern=pattern, **more)
-
-
-Name = Annotated[
-    str, _form("a name of a-z, 0-9, . _ and -, at most 63 long", r"^[a-z0-9][a-z0-9._-]{0,62}$")
-]
-UnitName = Annotated[
-    str,
-    _form(
-        "the name of a unit that ends with .service",
-        r"^[A-Za-z0-9_][A-Za-z0-9:_.\\-]*\.service$",
-        max_length=255,
-    ),
-]
-UserName = Annotated[str, _form("the name of a user", r"^[a-z_][a-z0-9_-]{0,31}$")]
-EnvName = Annotated[str, _form("the name of a variable", r"^[A-Za-z_][A-Za-z0-9_]*$")]
-Line = Annotated[str, _form("one line of text, without NUL", r"^[^\x00\n\r]*$")]
-Argument = Annotated[str, _form("text without NUL", r"^[^\x00]*$")]
-AbsolutePath = Annotated[str, _form("an absolute path", r"^/[^\x00\n]*$")]
-Address = Annotated[
-    str, _form("an IP address or a host name", r"^[A-Za-z0-9][A-Za-z0-9.:%_-]*$|^::$")
-]
-Sha256 = Annotated[str, _form("64 hexadecimal digits", r"^[0-9a-f]{64}$")]
-VersionRange = Annotated[str, AfterValidator(_version_range)]
-Gib = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Port = Annotated[int, Field(ge=1, le=65535)]
-Concurrency = Annotated[int, Field(ge=1, le=4096)]
-Seconds = Annotated[float, Field(gt=0, le=86400)]
-Share = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
-
-
-#: Addresses at which a server answers whoever reaches the machine.
-EVERYWHERE = ("0.0.0.0", "::")
 
 
 class Disagreement(ValueError):
@@ -546,198 +489,3 @@ class Params(Strict):
     def to_yaml(self) -> str:
         """The effective parameters as YAML; ``load`` reads them back as an equal object."""
         return strict_yaml.dump(self.model_dump(mode="json"))
-
-
-# --- from text to Params -------------------------------------------------------------------
-
-
-def load(path: Path, overrides: Sequence[str] = ()) -> Params:
-    """Load a parameters file; ``overrides`` are ``KEY=VALUE`` as ``-p`` takes them.
-
-    Raises ``ParameterError`` (exit 2) with file, key, found, wanted and the nearest known key.
-    """
-    values = strict_yaml.load(path)
-    if not isinstance(values, dict):
-        raise ParameterError(str(path), "", _show(values), "a mapping with the keys of Params")
-    for override in overrides:
-        _apply_override(values, override)
-    loaded = from_values(values, str(path))
-    folder, workload = path.absolute().parent, loaded.workload
-    beside = {
-        key: str(folder / name)
-        for key, name in (("prompts", workload.prompts), ("system", workload.system))
-        if name and name != "builtin"
-    }
-    if not beside:
-        return loaded
-    return loaded.model_copy(update={"workload": workload.model_copy(update=beside)})
-
-
-def from_values(values: Mapping[str, Any], source: str) -> Params:
-    """Validate plain values, from whichever way they came; ``source`` names it in errors."""
-    try:
-        return Params.model_validate(values)
-    except pydantic.ValidationError as error:
-        raise _explain(error, source) from None
-
-
-def options_of(kind: Any) -> list[Any]:
-    """The alternatives of an annotation: unions taken apart, ``Annotated`` unwrapped."""
-    if typing.get_origin(kind) is Annotated:
-        return options_of(typing.get_args(kind)[0])
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        return [option for part in typing.get_args(kind) for option in options_of(part)]
-    return [kind]
-
-
-# --- overrides: server.port=1, configurations[name=baseline].args=[...] --------------------
-
-_STEP = re.compile(r"([A-Za-z0-9_-]+)|\[(\d+)\]|\[name=([^\]]+)\]")
-
-
-def _steps(path: str, source: str) -> list[str | int | tuple[str]]:
-    """``a.b[0].c[name=x]`` as keys, positions and ``(name,)``."""
-    steps: list[str | int | tuple[str]] = []
-    at = 0
-    while at < len(path):
-        if path[at] == "." and at:
-            at += 1
-        match = _STEP.match(path, at)
-        if not match:
-            raise ParameterError(source, path, "no dotted path", "like server.port or mix[0].share")
-        key, position, name = match.groups()
-        steps.append(key if key is not None else int(position) if position is not None else (name,))
-        at = match.end()
-    return steps
-
-
-def _apply_override(values: dict[str, Any], override: str) -> None:
-    """Set one ``KEY=VALUE`` inside ``values``; an unknown key is left for validation to name."""
-    source = f"-p {override}"
-    match = re.match(r"((?:\[[^\]]*\]|[^=\[])+)=(.*)$", override, re.DOTALL)
-    if not match:
-        raise ParameterError(source, "", "no KEY=VALUE", "like -p server.port=18080")
-    path, text = match.groups()
-    steps = _steps(path, source)
-    place: Any = values
-    kind: Any = Params
-    for depth, step in enumerate(steps):
-        kind = _kind_below(kind, step)
-        if depth < len(steps) - 1:
-            place = _descend(place, step, path, source)
-    literal = _is_text(kind) and not (text == "null" and type(None) in options_of(kind))
-    value = text if literal else strict_yaml.parse(text, source)
-    last = steps[-1]
-    if isinstance(last, str) and isinstance(place, dict):
-        place[last] = value
-    elif isinstance(place, list):
-        place[_position(place, last, path, source)] = value
-    else:
-        raise ParameterError(source, path, _show(place), "a list or mapping to set a value in")
-
-
-def _descend(place: Any, step: str | int | tuple[str], path: str, source: str) -> Any:
-    if isinstance(step, str) and isinstance(place, dict):
-        if place.get(step) is None:
-            place[step] = {}
-        return place[step]
-    if isinstance(place, list):
-        return place[_position(place, step, path, source)]
-    raise ParameterError(source, path, _show(place), "a list or mapping to go into")
-
-
-def _position(place: list[Any], step: str | int | tuple[str], path: str, source: str) -> int:
-    names = [item.get("name") if isinstance(item, dict) else None for item in place]
-    if isinstance(step, tuple) and step[0] in names:
-        return names.index(step[0])
-    if isinstance(step, int) and step < len(place):
-        return step
-    known = ", ".join(str(name) for name in names if name) or f"{len(place)} items"
-    raise ParameterError(source, path, "no such item in the list", f"one of: {known}")
-
-
-def _kind_below(kind: Any, step: str | int | tuple[str]) -> Any:
-    """The annotation one step below ``kind``; ``None`` where the model does not know it."""
-    for option in options_of(kind):
-        origin, arguments = typing.get_origin(option), typing.get_args(option)
-        if isinstance(step, str):
-            if isinstance(option, type) and issubclass(option, Strict):
-                field = option.model_fields.get(step)
-                return field.annotation if field else None
-            if origin is dict:
-                return arguments[1]
-        elif origin is list:
-            return arguments[0]
-    return None
-
-
-def _is_text(kind: Any) -> bool:
-    """Whether a value of this annotation is text, so that ``-p`` takes it to the letter."""
-    options = [option for option in options_of(kind) if option is not type(None)]
-    return bool(options) and all(
-        option is str
-        or (
-            typing.get_origin(option) is Literal
-            and all(isinstance(value, str) for value in typing.get_args(option))
-        )
-        for option in options
-    )
-
-
-# --- errors for people ---------------------------------------------------------------------
-
-
-def _explain(error: pydantic.ValidationError, source: str) -> ParameterError:
-    """The first fault of a ``ValidationError`` in our words, the others listed behind it."""
-    faults = [_fault(dict(detail), source) for detail in error.errors(include_url=False)]
-    first, *others = sorted(faults, key=lambda fault: fault.near is None)
-    if others:
-        first.do += "".join(f"\n  also: {other.found}; wanted: {other.wanted}" for other in others)
-    return first
-
-
-def _fault(detail: dict[str, Any], source: str) -> ParameterError:
-    location: tuple[str | int, ...] = tuple(
-        part
-        for part in detail["loc"]
-        if isinstance(part, int) or not part.startswith(("constrained", "literal["))
-    )
-    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)[1:]
-    kind, context = detail["type"], detail.get("ctx", {})
-    if kind == "extra_forbidden":
-        known = _known_keys(location[:-1])
-        near = difflib.get_close_matches(str(location[-1]), known, 1)
-        return ParameterError(
-            source, key, "an unknown key", "one of " + ", ".join(known), near[0] if near else None
-        )
-    if kind == "missing":
-        return ParameterError(source, key, "nothing", "a value: this key is required")
-    if isinstance(error := context.get("error"), Disagreement):
-        key = ".".join(filter(None, [key, error.key]))
-        return ParameterError(source, key, error.found, error.wanted, error.near)
-    if kind == "value_error":
-        return ParameterError(source, key, str(context["error"]), "parameters that agree")
-    wanted = str(detail["msg"]).removeprefix("Input should be ")
-    if kind == "string_pattern_mismatch":
-        wanted = FORMS.get(context["pattern"], f"text of the form {context['pattern']}")
-    elif kind == "too_short":
-        wanted = f"at least {context['min_length']} of them"
-    elif kind == "string_type":
-        wanted = "text (put it in quotes)"
-    return ParameterError(source, key, _show(detail.get("input")), wanted)
-
-
-def _known_keys(location: Iterable[str | int]) -> list[str]:
-    kind: Any = Params
-    for step in location:
-        kind = _kind_below(kind, step)
-    for option in options_of(kind):
-        if isinstance(option, type) and issubclass(option, Strict):
-            return sorted(option.model_fields)
-    return []
-
-
-def _show(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    text = text if len(text) <= 60 else text[:57] + "..."
-    return f"{text} ({type(value).__name__})" if value is not None else "nothing"

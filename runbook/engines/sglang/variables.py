@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from runbook.engines.sglang_case import Case, Finding
-from runbook.engines.sglang_options import SPEC_V2, read_switch
-from runbook.engines.sglang_releases import OVERWRITES, SETS_IF_UNSET
+from runbook.engines.sglang.case import Case, Finding
+from runbook.engines.sglang.options import SPEC_V2, read_switch
+from runbook.engines.sglang.releases import OVERWRITES, SETS_IF_UNSET
 
 _NCCL_LEVELS = ("NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL")
 

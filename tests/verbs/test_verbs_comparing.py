@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from runbook import choose, comparing
+from runbook import choose
 from runbook.cells import Cell, to_csv
 from runbook.params import load
 from runbook.run import Run
+from runbook.verbs import comparing
 
-REHEARSAL = Path(__file__).parents[1] / "params" / "rehearsal.yaml"
+REHEARSAL = Path(__file__).parents[2] / "params" / "rehearsal.yaml"
 
 
 def cells(factor, blocks=3):

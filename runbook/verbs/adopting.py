@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from runbook import atomic, params, strict_yaml
-from runbook.engines import llamacpp, serve_sglang, sglang_options
+from runbook.engines import llamacpp
+from runbook.engines.sglang import options as sglang_options
+from runbook.engines.sglang import serve_sglang
 from runbook.errors import BadInput, NotHere
 from runbook.hosts.local import LocalHost
 from runbook.launch import adopt as launch

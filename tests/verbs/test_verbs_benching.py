@@ -15,7 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paced_servers import started
 
-from runbook.benching import (
+from runbook.cells import from_csv
+from runbook.errors import BadInput, NotHere
+from runbook.load import Record
+from runbook.verbs.benching import (
     Asked,
     accept_length,
     base_url,
@@ -24,10 +27,7 @@ from runbook.benching import (
     parse_concurrencies,
     parse_rates,
 )
-from runbook.cells import from_csv
-from runbook.choosing import choose_from_files
-from runbook.errors import BadInput, NotHere
-from runbook.load import Record
+from runbook.verbs.choosing import choose_from_files
 
 RUNBOOK = Path(sys.executable).with_name("runbook")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from runbook.engines.sglang_releases import NO_OVERLAP, WORKER_LINES
+from runbook.engines.sglang.releases import NO_OVERLAP, WORKER_LINES
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sglang_answers import case
 
-from runbook.engines.sglang import SGLang
-from runbook.engines.sglang_log import (
+from runbook.engines.sglang.engine import SGLang
+from runbook.engines.sglang.log import (
     DecodeBatch,
     find_cause,
     find_worker,

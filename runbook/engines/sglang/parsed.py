@@ -7,15 +7,15 @@ from typing import Any
 
 from runbook.checks import Check
 from runbook.engines.base import ServerInfo
-from runbook.engines.sglang_info import UNKNOWN, read_info
-from runbook.engines.sglang_log import find_worker
-from runbook.engines.sglang_observed import (
+from runbook.engines.sglang.info import UNKNOWN, read_info
+from runbook.engines.sglang.log import find_worker
+from runbook.engines.sglang.observed import (
     Asked,
     check_sizes,
     check_speculation,
     check_worker,
 )
-from runbook.engines.sglang_releases import NO_OVERLAP
+from runbook.engines.sglang.releases import NO_OVERLAP
 
 PARSED_CHECK = "sglang_arguments"
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from packaging.specifiers import SpecifierSet
 
-from runbook.engines.sglang_case import Case, Finding
+from runbook.engines.sglang.case import Case, Finding
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from runbook.checks import Check
-from runbook.engines.sglang_case import Case
-from runbook.engines.sglang_options import SPEC_V2
-from runbook.engines.sglang_releases import SPECULATION_CAP
+from runbook.engines.sglang.case import Case
+from runbook.engines.sglang.options import SPEC_V2
+from runbook.engines.sglang.releases import SPECULATION_CAP
 from runbook.params import Params
 
 _CAP = "sglang_request_cap"

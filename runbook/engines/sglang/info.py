@@ -8,8 +8,8 @@ from typing import Any
 
 from runbook.engines.answers import text, truth, whole
 from runbook.engines.base import ServerInfo
-from runbook.engines.sglang_options import NO_SPECULATION
-from runbook.engines.sglang_releases import NO_OVERLAP, find_release
+from runbook.engines.sglang.options import NO_SPECULATION
+from runbook.engines.sglang.releases import NO_OVERLAP, find_release
 
 UNKNOWN = "unknown"
 CAP_PER_RANK = "effective_max_running_requests_per_dp"

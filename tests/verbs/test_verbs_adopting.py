@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from runbook import adopting, params, strict_yaml
+from runbook import params, strict_yaml
 from runbook.engines import engine_for
 from runbook.errors import BadInput
 from runbook.launch.adopt import Adopted, Seen, adopt_launch
 from runbook.launch.spec import LaunchSpec
 from runbook.probe.ask import ServingFacts
 from runbook.rehearsal import serve_llamacpp
+from runbook.verbs import adopting
 
 SECRET = "s3cret-Value-77"
 FACTS = ServingFacts({"packages": {"sglang": "0.5.10", "xllamacpp": None}}, {})
@@ -67,7 +68,7 @@ def test_without_speculation_it_is_the_baseline():
 
 
 def test_a_server_of_the_rehearsal_keeps_its_launch():
-    given = params.load(Path(__file__).parents[1] / "params" / "rehearsal.yaml")
+    given = params.load(Path(__file__).parents[2] / "params" / "rehearsal.yaml")
     lean = given.configuration("ngram-lean")
     spec = engine_for(given.server).launch_spec(given, lean)
     made = loaded(adopting.render(Adopted(spec), ServingFacts({}, {}), "llm.service", ""))
@@ -103,7 +104,7 @@ def test_the_comments_say_what_was_left_out_and_never_a_secret():
         ("/opt/bin/python3", "-u", "-m", "sglang.launch_server", "--port", "1"),
         ("/opt/bin/python3", "/opt/lib/sglang/launch_server.py", "--port", "1"),
         ("/opt/bin/python3", "/opt/bin/sglang", "serve", "--port", "1"),
-        ("/opt/bin/python3", "/x/runbook/engines/serve_sglang.py", "--port", "1"),
+        ("/opt/bin/python3", "/x/runbook/engines/sglang/serve_sglang.py", "--port", "1"),
     ],
 )
 def test_every_way_to_start_sglang_is_known(argv):

@@ -9,7 +9,7 @@ import pytest
 
 from runbook.verify_stack.commands import host_facts
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 HOSTS = ROOT / "tests" / "cases" / "hosts"
 PRODUCTION = ROOT / "params" / "kimi-k2.5-8x-rtx-pro-6000.yaml"
 REHEARSAL = ROOT / "params" / "rehearsal.yaml"

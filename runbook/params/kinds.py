@@ -1,0 +1,70 @@
+"""Kinds of values: names, addresses, ports, and the words for what each wants."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from pydantic import AfterValidator, Field, StringConstraints
+
+BASELINE = "baseline"
+
+
+def _version_range(text: str) -> str:
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier:
+        raise ValueError(f"{text!r} is no version range: write it like >=0.5.10,<0.5.13") from None
+    return text
+
+
+#: Names of variables whose values are secrets.
+SECRET_NAME = re.compile(
+    r"(?i)(^|_)(token|secret|passw(or)?d|passphrase|api_?key|(access|private|secret)_key)$"
+)
+
+Level = Literal["fail", "warn", "off"]
+Topology = Literal["", "single", "switch", "root", "node", "system", "all-system", "nvlink"]
+Format = Literal["markdown", "html"]
+
+#: What a pattern asks for, in words.
+FORMS: dict[str, str] = {}
+
+
+def form(words: str, pattern: str, **more: Any) -> StringConstraints:
+    """Text of one form; ``words`` are what an error says was wanted."""
+    FORMS[pattern] = words
+    return StringConstraints(pattern=pattern, **more)
+
+
+Name = Annotated[
+    str, form("a name of a-z, 0-9, . _ and -, at most 63 long", r"^[a-z0-9][a-z0-9._-]{0,62}$")
+]
+UnitName = Annotated[
+    str,
+    form(
+        "the name of a unit that ends with .service",
+        r"^[A-Za-z0-9_][A-Za-z0-9:_.\\-]*\.service$",
+        max_length=255,
+    ),
+]
+UserName = Annotated[str, form("the name of a user", r"^[a-z_][a-z0-9_-]{0,31}$")]
+EnvName = Annotated[str, form("the name of a variable", r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Line = Annotated[str, form("one line of text, without NUL", r"^[^\x00\n\r]*$")]
+Argument = Annotated[str, form("text without NUL", r"^[^\x00]*$")]
+AbsolutePath = Annotated[str, form("an absolute path", r"^/[^\x00\n]*$")]
+Address = Annotated[
+    str, form("an IP address or a host name", r"^(::)?[A-Za-z0-9][A-Za-z0-9.:%_-]*$|^::$")
+]
+Sha256 = Annotated[str, form("64 hexadecimal digits", r"^[0-9a-f]{64}$")]
+VersionRange = Annotated[str, AfterValidator(_version_range)]
+Gib = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+Concurrency = Annotated[int, Field(ge=1, le=4096)]
+Seconds = Annotated[float, Field(gt=0, le=86400)]
+Share = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+
+
+#: Addresses at which a server answers whoever reaches the machine.
+EVERYWHERE = ("0.0.0.0", "::")

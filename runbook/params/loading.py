@@ -1,0 +1,45 @@
+"""From a file, papermill's values or ``-p`` to ``Params``, or one error for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from runbook import strict_yaml
+from runbook.errors import ParameterError
+from runbook.params.faults import explain, show
+from runbook.params.model import Params
+from runbook.params.overrides import apply_override
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> Params:
+    """Load a parameters file; ``overrides`` are ``KEY=VALUE`` as ``-p`` takes them.
+
+    Raises ``ParameterError`` (exit 2) with file, key, found, wanted and the nearest known key.
+    """
+    values = strict_yaml.load(path)
+    if not isinstance(values, dict):
+        raise ParameterError(str(path), "", show(values), "a mapping with the keys of Params")
+    for override in overrides:
+        apply_override(values, override)
+    loaded = from_values(values, str(path))
+    folder, workload = path.absolute().parent, loaded.workload
+    beside = {
+        key: str(folder / name)
+        for key, name in (("prompts", workload.prompts), ("system", workload.system))
+        if name and name != "builtin"
+    }
+    if not beside:
+        return loaded
+    return loaded.model_copy(update={"workload": workload.model_copy(update=beside)})
+
+
+def from_values(values: Mapping[str, Any], source: str) -> Params:
+    """Validate plain values, from whichever way they came; ``source`` names it in errors."""
+    try:
+        return Params.model_validate(values)
+    except pydantic.ValidationError as error:
+        raise explain(error, source) from None

@@ -1,0 +1,1 @@
+"""What the command line does beside a run: one module a verb."""
