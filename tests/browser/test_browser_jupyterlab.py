@@ -41,6 +41,10 @@ ENDS_MS = 240_000
 ENDED = """[...document.querySelectorAll('.jp-OutputArea-output')].find(
     e => e.innerText.includes('VERDICT') || e.dataset.mimeType === 'application/vnd.jupyter.error'
 )"""
+#: Whether any cell was begun: JupyterLab drops an order that comes before its kernel is connected.
+BEGUN = """[...document.querySelectorAll('.jp-InputPrompt')].some(
+    e => /\\[(\\*|\\d+)\\]/.test(e.innerText)
+)"""
 IDLE = """document.querySelector('#jp-main-statusbar')?.innerText.includes('| Idle')
     && document.querySelector('.jp-Notebook-ExecutionIndicator')?.dataset?.status === 'idle'"""
 #: Whether the answer to the sliders is this one; every slider that moves asks anew.
@@ -131,8 +135,13 @@ def run_all(page, lab, name):
     page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=90_000)
     page.wait_for_function(IDLE, timeout=60_000)
     page.locator(".jp-Notebook .jp-Cell").first.click()
-    page.get_by_role("menuitem", name="Run", exact=True).click()
-    page.get_by_text("Run All Cells", exact=True).click()
+    for tenth in range(600):
+        if page.evaluate(BEGUN):
+            break
+        if tenth % 100 == 0:
+            page.get_by_role("menuitem", name="Run", exact=True).click()
+            page.get_by_text("Run All Cells", exact=True).click()
+        page.wait_for_timeout(100)
     page.wait_for_function(f"!!({ENDED})", timeout=ENDS_MS)
     page.wait_for_function(IDLE, timeout=60_000)
     return page.evaluate(f"({ENDED}).innerText").strip()
@@ -158,10 +167,11 @@ def test_run_all_ends_with_a_verdict_and_without_errors(page, lab, shots, path):
     for kind in (ERRORS, STDERR):
         assert page.locator(kind).all_inner_texts() == []
     page.screenshot(path=shots / f"{path.stem}.png")
+    if path.stem == "02_benchmark":
+        progress_is_a_bar_with_the_last_figures(page)
 
 
-def test_progress_is_a_bar_with_the_last_figures(page, lab):
-    run_all(page, lab, "02_benchmark.ipynb")
+def progress_is_a_bar_with_the_last_figures(page):
     assert page.locator(".jupyter-widgets .progress-bar").count() == 1
     label = page.locator(".jupyter-widgets .widget-label").last.inner_text()
     assert "done in" in label

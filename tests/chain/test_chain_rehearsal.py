@@ -11,6 +11,8 @@ from command import REHEARSAL, ROOT, RUNBOOK, overrides, runbook, wait_nothing_l
 from runbook import params
 from runbook.run import STEPS, Run
 
+pytestmark = pytest.mark.alone
+
 PORT = params.load(REHEARSAL).server.port
 OVERRIDE = "choose.override={choose: ngram-lean, reason: CI tests the service, by: pytest}"
 

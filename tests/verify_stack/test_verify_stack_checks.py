@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runbook import params, verify_stack
+from runbook import params, strict_yaml, verify_stack
 from runbook.engines.llamacpp import LlamaCpp
 from runbook.errors import BadInput
 from runbook.launch.spec import LaunchSpec
@@ -356,7 +356,7 @@ def test_an_unknown_check_is_bad_input_with_the_nearest_name():
 
 def test_a_version_range_that_is_none_is_refused_by_the_parameters():
     text = (CLONE / "params" / "rehearsal.yaml").read_text()
-    values = params.strict_yaml.parse(text, "x")
+    values = strict_yaml.parse(text, "x")
     values["stack"]["engine_version"] = "0.5.10 to 0.5.12"
     with pytest.raises(BadInput, match="no version range"):
         params.from_values(values, "x")
