@@ -23,14 +23,12 @@ from runbook.publish.mix_figure import Gain, MixSweep, choice_by_mix
 #: Shares of time at which the rule is asked: every 2.5 %.
 _SHARES = tuple(step / 40 for step in range(41))
 
-Point = tuple[int, int | None]
-
 
 @dataclass(frozen=True)
 class Terms:
     """What the sliders say. ``shares`` need not sum to 1; ``ttft_p99_ms`` ``None``: no limit."""
 
-    shares: Mapping[Point, float]
+    shares: Mapping[choose.Point, float]
     margin: float
     max_regress: Mapping[int, float]
     ttft_p99_ms: float | None
@@ -45,15 +43,14 @@ class Question:
     names: tuple[str, ...]
 
     @property
-    def points(self) -> tuple[Point, ...]:
+    def points(self) -> tuple[choose.Point, ...]:
         """Where figures were measured: concurrency and context, ascending."""
-        found = {(one.concurrency, one.context_tokens) for one in self.cells}
-        return tuple(sorted(found, key=lambda point: (point[0], point[1] or 0)))
+        return choose.points_of(self.cells)
 
     def declared(self) -> Terms:
         """The terms of the parameters; the shares sum to 1 and name every measured point."""
         decision = choose.decide(self.cells, self.rule, self.names)
-        found = {(w.point.concurrency, w.point.context_tokens): w.share for w in decision.weights}
+        found = {weight.point: weight.share for weight in decision.weights}
         limits = self.rule.limits
         return Terms(
             {point: found.get(point, 0.0) for point in self.points},
@@ -86,7 +83,7 @@ def sweep(question: Question, terms: Terms) -> MixSweep:
     others = [name for name in question.names if name != params.BASELINE]
     total = math.fsum(terms.shares.values())
     return MixSweep(
-        _label(first),
+        first.label,
         shares,
         {name: tuple(_gain(one, name) for one in asked) for name in others},
         tuple(choose.ask(one.cells, one.rule, one.names).choice for one in asked),
@@ -96,7 +93,7 @@ def sweep(question: Question, terms: Terms) -> MixSweep:
     )
 
 
-def _moved(terms: Terms, first: Point, share: float) -> Terms:
+def _moved(terms: Terms, first: choose.Point, share: float) -> Terms:
     """``share`` of the time at ``first``; the others keep their proportion to one another."""
     others = {point: weight for point, weight in terms.shares.items() if point != first}
     total = math.fsum(others.values())
@@ -120,16 +117,13 @@ def _gain(question: Question, config: str) -> Gain | None:
     return math.exp(estimate.mean), math.exp(estimate.low), math.exp(estimate.high)
 
 
-def _mix(shares: Mapping[Point, float]) -> list[params.MixShare]:
+def _mix(shares: Mapping[choose.Point, float]) -> list[params.MixShare]:
     return [
-        params.MixShare(concurrency=concurrency, context_tokens=context, share=share)
-        for (concurrency, context), share in shares.items()
+        params.MixShare(
+            concurrency=point.concurrency, context_tokens=point.context_tokens, share=share
+        )
+        for point, share in shares.items()
     ]
-
-
-def _label(point: Point) -> str:
-    concurrency, context = point
-    return f"C={concurrency}" + ("" if context is None else f" at {context} tokens")
 
 
 # --- in the notebook ------------------------------------------------------------------------
@@ -173,7 +167,7 @@ class Sliders:
         self.declared = question.declared()
         self._make = ipywidgets
         self.shares = {
-            point: self._slider(f"share {_label(point)}, %", 100 * share, 100, 1)
+            point: self._slider(f"share {point.label}, %", 100 * share, 100, 1)
             for point, share in self.declared.shares.items()
         }
         self.margin = self._slider("margin, %", 100 * self.declared.margin, 20, 0.5)
@@ -181,7 +175,7 @@ class Sliders:
             at: self._slider(
                 f"loss C={at} up to, %", 100 * self.declared.max_regress.get(at, 1.0), 100, 1
             )
-            for at in dict.fromkeys(concurrency for concurrency, _ in self.declared.shares)
+            for at in dict.fromkeys(point.concurrency for point in self.declared.shares)
         }
         self.ttft = self._ttft_slider()
         self.said = ipywidgets.HTML()

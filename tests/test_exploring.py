@@ -13,7 +13,7 @@ from runbook import choose, exploring, params
 from runbook.exploring import Question, Sliders, Terms, explore, sweep
 from runbook.publish.figure import Figure
 
-ONE, EIGHT = (1, None), (8, None)
+ONE, EIGHT = choose.Point(1), choose.Point(8)
 
 
 @pytest.fixture

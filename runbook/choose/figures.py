@@ -63,7 +63,7 @@ def tabulate(
             "figures of it among " + (", ".join(names) or "the cells (there are none)"),
             "name the reference: runbook choose MEASUREMENTS --baseline NAME",
         )
-    points = sorted({point_of(cell) for cell in cells}, key=_order)
+    points = points_of(cells)
     weights = resolve_mix(mix, points)
     logs = _logs(cells)
     groups = _independent_blocks(cells)
@@ -71,12 +71,12 @@ def tabulate(
         config: tuple(_unit(logs, config, baseline, group, weights) for group in groups)
         for config in configs
     }
-    return Figures(baseline, tuple(configs), tuple(points), weights, len(groups), ratios)
+    return Figures(baseline, tuple(configs), points, weights, len(groups), ratios)
 
 
 def equal_mix(cells: Iterable[Cell]) -> params.Choose:
     """A rule for figures without parameters: equal weight at every measured point."""
-    points = sorted({point_of(cell) for cell in cells}, key=_order)
+    points = points_of(cells)
     if not points:
         raise BadInput(
             "there is no cell to choose from",
@@ -161,6 +161,11 @@ def _resolve(
 def point_of(cell: Cell) -> Point:
     """Where a cell was measured."""
     return Point(cell.concurrency, cell.context_tokens)
+
+
+def points_of(cells: Iterable[Cell]) -> tuple[Point, ...]:
+    """Where figures were measured, ascending."""
+    return tuple(sorted({point_of(cell) for cell in cells}, key=_order))
 
 
 def _order(point: Point) -> tuple[int, int]:
