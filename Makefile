@@ -55,19 +55,24 @@ $(SGLANG)/.installed: requirements-sglang.txt | $(STAMP)
 	  > "$$($(SGLANG)/bin/python -c 'import site; print(site.getsitepackages()[0])')/stand_in.pth"
 	@touch $@
 
-rehearse-sglang: setup-sglang
-	$(BIN)/runbook run params/rehearsal-sglang.yaml --apply
+# RELEASE=0.5.20 takes another release than the one that is installed.
+RELEASE :=
+rehearse-sglang: setup-sglang $(if $(RELEASE),$(SGLANG)/sglang-$(RELEASE))
+	$(BIN)/runbook run params/rehearsal-sglang.yaml --apply \
+	  $(if $(RELEASE),-p 'server.env.PYTHONPATH=$(CURDIR)/$(SGLANG)/sglang-$(RELEASE)')
 
 train-tiny-eagle3: setup-sglang
 	$(SGLANG)/bin/python -m runbook.rehearsal.train_tiny_eagle3 runbook/rehearsal/tiny_eagle3
 	$(SGLANG)/bin/python -m runbook.rehearsal.tiny_corpus params/rehearsal-sglang.jsonl
 
-# A second release, of which only the parser is asked.
-$(SGLANG)/sglang-0.5.10.post1: requirements-sglang-0.5.10.txt | $(SGLANG)/.installed
-	$(BIN)/uv pip install --quiet --target $@ --python $(SGLANG)/bin/python --no-deps --require-hashes -r $<
-	@touch $@
+# Another release, beside the installed one: whole or not there, since Python fills up what lacks.
+$(SGLANG)/sglang-%: requirements-sglang-releases.txt | $(SGLANG)/.installed
+	@rm -rf $@ $@.part
+	sed -n '/^sglang==$* /,/[^\\]$$/p' $< > $@.part.txt
+	$(BIN)/uv pip install --quiet --target $@.part --python $(SGLANG)/bin/python --no-deps --require-hashes -r $@.part.txt
+	@rm $@.part.txt && mv $@.part $@ && touch $@
 
-test-sglang: setup-sglang $(SGLANG)/sglang-0.5.10.post1
+test-sglang: setup-sglang $(SGLANG)/sglang-0.5.10.post1 $(SGLANG)/sglang-0.5.20
 	RUNBOOK_TEST_SGLANG=1 $(BIN)/python -m pytest tests/real_sglang
 
 lint: setup

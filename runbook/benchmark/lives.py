@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from runbook.benchmark.asking import plan_load, try_longest
 from runbook.benchmark.book import Book, Launch
 from runbook.benchmark.figures import (
     LOG_CHARACTERS,
@@ -21,15 +22,20 @@ from runbook.benchmark.figures import (
 from runbook.benchmark.gpu_samples import Sampled, sampled
 from runbook.benchmark.workload import CellWorkload
 from runbook.cells import Cell, CellStatus
+from runbook.checks import Check
 from runbook.engines.base import Counters, Engine, ServerInfo
 from runbook.errors import BadInput, Blocked, NotHere, ServerFailed
 from runbook.launch import cards
 from runbook.launch.server import Launcher, RunningServer, local_url
 from runbook.launch.spec import LaunchSpec
-from runbook.load import LoadPlan, LoadResult, Prompt, Record, run_load
+from runbook.load import LoadResult, Prompt, Record, run_load
 from runbook.params import Configuration, Params
 
 _TELL_S = 30.0
+#: A client that gave a request up has closed its connection; the server may go on with it.
+_GIVEN_UP = ("timeout", "cut", "too_large", "malformed")
+#: Some servers tell of the requests that run every 30 s alone.
+_END_S = 60.0
 _NO_LOAD = LoadResult((), 0.0, 0.0, 0.0, None, 0)
 
 
@@ -195,10 +201,25 @@ def _bring_up(bench: Bench, life: Life, server: RunningServer) -> Launch:
     checks = (
         *bench.engine.check_configuration(info, life.configuration, bench.resolved.get(name)),
         *bench.engine.check_log(server.log_tail(_START_LINES), life.configuration),
+        *_try_longest(bench, server, info),
     )
     launch = replace(launch, load_s=(load_s,), info=info, checks=checks)
     bench.book.note_launch(name, launch)
     return launch
+
+
+def _try_longest(bench: Bench, server: RunningServer, info: ServerInfo) -> list[Check]:
+    """Whether it answers the longest prompt of production, where the parameters tell its length;
+    a server that does not has the end of its log with it."""
+    if not bench.params.stack.context_tokens:
+        return []
+    prompts = [one for cell in bench.workload.values() for one in cell.measured]
+    check = try_longest(bench.params, info.model_id, prompts, server.alive)
+    if check.status != "fail":
+        return [check]
+    log = server.log_tail(_START_LINES)
+    said = say((check.found, bench.engine.explain_log(log), log[-LOG_CHARACTERS:]))
+    return [replace(check, found=said)]
 
 
 def _watched(bench: Bench, life: Life, server: RunningServer) -> Callable[[], bool]:
@@ -226,35 +247,49 @@ def _watched(bench: Bench, life: Life, server: RunningServer) -> Callable[[], bo
 def _measure_cells(
     bench: Bench, life: Life, server: RunningServer, launch: Launch, cells: list[Cell]
 ) -> None:
-    assert launch.info is not None
-    while cells:
-        cell = cells.pop(0)
-        with sampled(bench.params.host.kind != "ssh") as gpus:
-            load, counted, remarks = _run_cell(bench, server, launch.info, cell)
-        checks = bench.engine.check_cell(counted, life.configuration) if counted else []
-        evidence = Evidence(
-            accept_length=bench.engine.acceptance_length(counted) if counted else None,
-            max_concurrency=launch.info.max_concurrency,
-            error_share=bench.params.choose.limits.error_share,
-            checks=(*launch.checks, *checks),
-            log_tail=server.log_tail() if load.ended_early else "",
-            steady=bench.params.benchmark.window == "steady",
-            remarks=remarks,
-        )
-        bench.enter(life.spec, judge_cell(cell, load, evidence), load.records, gpus)
-        if load.ended_early:
-            why = f"{load.ended_early} before, at C={cell.concurrency}"
-            bench.leave_out(life.spec, cells, Unmeasured("not_run", why))
+    for number, cell in enumerate(cells, 1):
+        lost = _measure_cell(bench, life, server, launch, cell)
+        if lost:
+            why = Unmeasured("not_run", f"{lost} before, at C={cell.concurrency}")
+            bench.leave_out(life.spec, cells[number:], why)
             return
 
 
-def _run_cell(
+def _measure_cell(
+    bench: Bench, life: Life, server: RunningServer, launch: Launch, cell: Cell
+) -> str:
+    """Warm-up at the cell's own concurrency and shape, then the cell between two readings.
+
+    Why none can be measured after it; empty where they can.
+    """
+    assert launch.info is not None
+    with sampled(bench.params.host.kind != "ssh") as gpus:
+        load, remarks = _warm_up(bench, server, launch.info, cell)
+        lost = _end_given_up(bench, load)
+        if lost:
+            bench.leave_out(life.spec, [cell], Unmeasured("not_run", f"after its warm-up: {lost}"))
+            return lost
+        if load.ended_early:
+            load, counted = replace(load, records=()), None
+        else:
+            load, counted = _send_counted(bench, server, launch.info, cell)
+    checks = bench.engine.check_cell(counted, life.configuration) if counted else []
+    evidence = Evidence(
+        accept_length=bench.engine.acceptance_length(counted) if counted else None,
+        max_concurrency=launch.info.max_concurrency,
+        error_share=bench.params.choose.limits.error_share,
+        checks=(*launch.checks, *checks),
+        log_tail=server.log_tail() if load.ended_early else "",
+        steady=bench.params.benchmark.window == "steady",
+        remarks=remarks,
+    )
+    bench.enter(life.spec, judge_cell(cell, load, evidence), load.records, gpus)
+    return load.ended_early or _end_given_up(bench, load)
+
+
+def _send_counted(
     bench: Bench, server: RunningServer, info: ServerInfo, cell: Cell
-) -> tuple[LoadResult, Counters | None, tuple[str, ...]]:
-    """Warm-up at the cell's own concurrency and shape, then the cell between two readings."""
-    warmup, remarks = _warm_up(bench, server, info, cell)
-    if warmup.ended_early:
-        return replace(warmup, records=()), None, remarks
+) -> tuple[LoadResult, Counters | None]:
     before = _read_counters(bench, server)
     load = _send(
         bench,
@@ -265,8 +300,18 @@ def _run_cell(
         lambda record: bench.book.append_request(cell, record),
     )
     after = _read_counters(bench, server)
-    counted = after - before if before is not None and after is not None else None
-    return load, counted, remarks
+    return load, after - before if before is not None and after is not None else None
+
+
+def _end_given_up(bench: Bench, load: LoadResult) -> str:
+    """What still runs of requests that the client gave up, after the server was told to end them:
+    the next figures would be measured beside it. Empty where nothing does."""
+    if load.ended_early or all(record.error_kind not in _GIVEN_UP for record in load.records):
+        return ""
+    try:
+        return bench.engine.end_requests(local_url(bench.params.server), _END_S)
+    except ServerFailed as failure:
+        return failure.found
 
 
 def _warm_up(
@@ -304,29 +349,6 @@ def _send(
     if load.ended_early is None and not server.alive():
         return replace(load, ended_early="the server died")
     return load
-
-
-def plan_load(
-    params: Params,
-    model_id: str,
-    concurrency: int,
-    prompts: tuple[Prompt, ...],
-    output_tokens: int | None = None,
-) -> LoadPlan:
-    """Each of ``prompts`` once, asked as the parameters say."""
-    return LoadPlan(
-        url=local_url(params.server),
-        model=model_id,
-        prompts=prompts,
-        requests=len(prompts),
-        concurrency=concurrency,
-        output_tokens=output_tokens or params.workload.output_tokens,
-        temperature=params.workload.temperature,
-        seed=params.workload.seed,
-        request_timeout_s=params.server.timeouts.request_s,
-        api_key_file=params.server.api_key.file if params.server.api_key else None,
-        extra={"ignore_eos": True} if params.workload.ignore_eos else {},
-    )
 
 
 def _read_counters(bench: Bench, server: RunningServer) -> Counters | None:

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from runbook.benchmark.asking import plan_load
 from runbook.benchmark.blocks import Block, plan_blocks
 from runbook.benchmark.book import Book
 from runbook.benchmark.figures import tokens_per_second
-from runbook.benchmark.lives import Bench, Life, Unmeasured, measure_life, plan_load
+from runbook.benchmark.lives import Bench, Life, Unmeasured, measure_life
 from runbook.benchmark.measurements import Measurements, shorten
 from runbook.benchmark.workload import plan_workload, workload_of
 from runbook.cells import Cell

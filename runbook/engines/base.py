@@ -87,6 +87,12 @@ class Engine(Protocol):
     def counters(self, url: str) -> Counters | None:
         """Its counters now, ``None`` where it exposes none."""
 
+    def end_requests(self, url: str, timeout_s: float) -> str:
+        """End what still runs of requests that their client gave up, and wait until nothing runs.
+
+        What runs after ``timeout_s`` in words; empty where nothing does, or nobody tells.
+        """
+
     def acceptance_length(self, cell: Counters) -> float | None:
         """Output tokens per verify step of the target over a cell, ``None`` when not known."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,9 +54,16 @@ class Endpoint:
 
     def get(self, path: str) -> httpx.Response:
         """One GET, whatever its status but 401 and 403. Raises ``ServerFailed``."""
+        return self._ask("GET", path)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
+        """One POST of JSON, as ``get``."""
+        return self._ask("POST", path, body)
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> httpx.Response:
         try:
             with self.client() as client:
-                response = client.get(path)
+                response = client.request(method, path, json=body)
         except httpx.HTTPError as error:
             raise ServerFailed(
                 f"{self.url}{path} does not answer: {_in_words(error)}",
@@ -218,6 +225,14 @@ def stream(
             "an answer to its end",
             "read the server's log",
         ) from None
+
+
+def wait_idle(running: Callable[[], int | None], timeout_s: float) -> str:
+    """Wait until no request is running; see ``Engine.end_requests``. ``None`` is not told."""
+    deadline = time.monotonic() + timeout_s
+    while (number := running()) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return f"{number} requests still run {timeout_s:g} s after that" if number else ""
 
 
 def _events(response: httpx.Response, deadline: float) -> Iterator[dict[str, Any]]:

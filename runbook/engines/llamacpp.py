@@ -12,7 +12,7 @@ from runbook.checks import Check, Status
 from runbook.engines.answers import text, whole
 from runbook.engines.assemble import KEY_CREDENTIAL, assemble_spec
 from runbook.engines.base import Counters, ServerInfo
-from runbook.engines.ladder import Endpoint, wait_ready
+from runbook.engines.ladder import Endpoint, wait_idle, wait_ready
 from runbook.engines.prometheus import parse_metrics, total
 from runbook.errors import BadInput, NotHere, ServerFailed
 from runbook.launch.spec import LaunchSpec
@@ -110,6 +110,11 @@ class LlamaCpp:
             return None
         return read_counters(response.text)
 
+    def end_requests(self, url: str, timeout_s: float) -> str:
+        """The server ends what its client hangs up on; ``/slots`` tells when it has."""
+        endpoint = self._endpoint(url)
+        return wait_idle(lambda: busy_slots(endpoint.get_json("/slots")), timeout_s)
+
     def acceptance_length(self, cell: Counters) -> float | None:
         """``predicted / (predicted - accepted)``: 1 without speculation."""
         if not cell.predicted or cell.accepted is None or cell.accepted >= cell.predicted:
@@ -198,6 +203,13 @@ def read_info(properties: dict[str, Any], slots: Any | None) -> ServerInfo:
     }
     model_id = text(properties.get("model_alias")) or path or UNKNOWN
     return ServerInfo(model_id, _running_speculation(slots), concurrency, settings)
+
+
+def busy_slots(slots: Any | None) -> int | None:
+    """Slots that are at work, from the answer to ``/slots``; ``None`` where there is none."""
+    if not isinstance(slots, list):
+        return None
+    return sum(isinstance(slot, dict) and slot.get("is_processing") is True for slot in slots)
 
 
 def _running_speculation(slots: Any | None) -> str:

@@ -116,7 +116,9 @@ class Stack(Strict):
         10, description="vm.swappiness; more only warns"
     )
     context_tokens: Annotated[int, Field(ge=0)] = Field(
-        0, description="longest prompts to serve; a draft with fewer positions only warns"
+        0,
+        description="longest prompts to serve: every server is asked one before it is measured, a "
+        "draft with fewer positions only warns",
     )
     checks: dict[str, Level] = Field(default_factory=dict, description="check name: level")
 

@@ -98,6 +98,7 @@ OF_SERVERS: Mapping[str, str] = {
     "draft tokens": "SGLang: the effective number of draft tokens.",
     "as parsed": "SGLang: the settings are those its own parser resolved before the start.",
     "request cap": "SGLang: how many requests run at once.",
+    "longest prompt": "It answers a prompt of `stack.context_tokens`, where that is set.",
     "ranks": "SGLang: all ranks run with the same settings.",
 }
 

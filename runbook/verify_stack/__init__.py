@@ -143,9 +143,22 @@ def _cards_of(facts: StackFacts) -> int:
     return len(gpus.value["gpus"]) + len(gpus.value["faults"]) or 1
 
 
+#: What a machine alone is not asked for.
+_NOT_LOOKED_AT = (
+    "without parameters only cards and what surrounds them are looked at: runbook facts PARAMS "
+    "looks at interpreter, packages, model, limits, port and systemd too"
+)
+
+
 def _report(machine: Machine, checks: tuple[Check, ...], paths: Mapping[str, str]) -> StackReport:
     verdict = verdict_of(checks, "stack")
+    said = [verdict.text]
+    if all(check.status == "skipped" for check in checks):
+        said = ["stack: nothing was checked"]
     if machine.stack.gpus == 0:
         why = "none are asked for" if isinstance(machine, Case) else "there are none"
-        verdict = Verdict(verdict.ok, f"{verdict.text}; not verified for GPUs: {why}")
+        said.append(f"not verified for GPUs: {why}")
+    if not isinstance(machine, Case):
+        said.append(_NOT_LOOKED_AT)
+    verdict = Verdict(verdict.ok, "; ".join(said))
     return StackReport(machine.facts, checks, verdict, fingerprints(machine.facts, paths))

@@ -31,6 +31,7 @@ def params_of(port: int, *configurations: dict[str, Any], **changes: Any) -> Par
             "timeouts": {"start_s": 20, "stop_s": 5, "request_s": 20},
         },
         "configurations": list(configurations) or [{"name": "baseline"}],
+        "stack": {},
         "workload": {"output_tokens": 8},
         "benchmark": {"concurrencies": [1, 2], "blocks": 1, "requests": 3, "launch": "process"},
         "choose": {"mix": [{"concurrency": 1, "share": 1}]},
@@ -56,14 +57,18 @@ class Starter(ProcessLauncher):
 
 
 class StandIn:
-    """The engine of the paced server; ``speculation`` is what it claims to run."""
+    """The engine of the paced server; ``left``: what still runs after it was told to end."""
 
     name = "llamacpp"
     request_fields: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self, max_concurrency: int | None = None, taken: bool = True) -> None:
+    def __init__(
+        self, max_concurrency: int | None = None, taken: bool = True, left: str = ""
+    ) -> None:
         self._max_concurrency = max_concurrency
         self._taken = taken
+        self._left = left
+        self.told_to_end = 0
 
     def prepare(self, params: Params, progress: Callable[[str], None]) -> None:
         progress("nothing to prepare")
@@ -93,6 +98,10 @@ class StandIn:
         except httpx.TransportError as error:
             raise ServerFailed(str(error)) from None
         return Counters(predicted=stats["predicted"], accepted=stats["accepted"])
+
+    def end_requests(self, url: str, timeout_s: float) -> str:
+        self.told_to_end += 1
+        return self._left
 
     def acceptance_length(self, cell: Counters) -> float | None:
         assert cell.predicted is not None and cell.accepted is not None

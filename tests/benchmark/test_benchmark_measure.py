@@ -176,6 +176,43 @@ def test_failures_below_the_limit_mark_the_cell(bench) -> None:
     assert (cell.status, cell.errors) == ("ok", 2) and "2 failed (status)" in cell.note
 
 
+def test_what_the_client_gave_up_is_ended_before_the_next_cell(bench) -> None:
+    stuck = {"name": "baseline", "args": ["--shape", "silence-in-stream", "--shape-every", "3"]}
+    settings = {
+        "benchmark": {"concurrencies": [1, 2], "requests": 3, "warmup": 0},
+        "server": {"timeouts": {"start_s": 20, "stop_s": 5, "request_s": 0.5}},
+    }
+    ends, goes_on = StandIn(), StandIn(left="1 requests still run 60 s after that")
+    found = bench(stuck, engine=ends, **settings)
+    assert [(cell.status, cell.errors) for cell in found.cells] == [("void", 1), ("void", 1)]
+    assert ends.told_to_end == 2
+    first, second = bench(stuck, engine=goes_on, workload={"output_tokens": 9}, **settings).cells
+    assert first.status == "void" and "no end within 0.5 s" in first.note
+    assert (second.status, second.output_tok_s) == ("not_run", None)
+    assert f"1 requests still run 60 s after that before, at C={first.concurrency}" in second.note
+    warmed = settings | {"benchmark": {"concurrencies": [1], "requests": 3, "warmup": 3}}
+    found = bench(stuck, engine=goes_on, workload={"output_tokens": 10}, **warmed)
+    cell = by_place(found)["baseline", 1, 1]
+    assert cell.status == "not_run" and "after its warm-up: 1 requests still run" in cell.note
+
+
+def test_a_configuration_that_ends_over_the_longest_prompt_is_out(bench) -> None:
+    dying = {"name": "dying", "args": ["--die-over", "15000"]}
+    found = bench(BASELINE, dying, stack={"context_tokens": 20000})
+    told = {
+        name: next(check for check in launch["checks"] if check["name"] == "longest prompt")
+        for name, launch in found.launches.items()
+    }
+    assert told["baseline"]["status"] == "pass"
+    assert 19000 < int(told["baseline"]["found"].split()[0]) <= 20000
+    assert told["dying"]["status"] == "fail"
+    cells_of = {name: [c for c in found.cells if c.config == name] for name in told}
+    assert all(cell.usable for cell in cells_of["baseline"])
+    assert {cell.status for cell in cells_of["dying"]} == {"void"}
+    assert "AssertionError: not disable_chunked_prefix_cache" in cells_of["dying"][0].note
+    assert not verdict(found).ok
+
+
 def test_a_server_that_queues_is_not_compared(bench) -> None:
     found = by_place(bench(BASELINE, engine=StandIn(max_concurrency=1)))
     assert found["baseline", 1, 1].usable

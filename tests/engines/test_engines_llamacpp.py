@@ -6,10 +6,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from server_lives import complete, free_port
+from server_lives import EDIT, complete, free_port
 
 from runbook.engines import Counters, engine_for
-from runbook.engines.llamacpp import LlamaCpp
+from runbook.engines.llamacpp import LlamaCpp, busy_slots
 from runbook.errors import BadInput, NotHere, ServerFailed
 from runbook.params import Configuration, from_values
 
@@ -71,6 +71,12 @@ def test_the_same_prompt_again_pays_for_its_whole_prefill(rehearsal, start):
     for _ in range(2):
         usage = complete(life.url, tokens=2)["usage"]
         assert usage["prompt_tokens_details"]["cached_tokens"] == 0
+    asked = {"messages": [{"role": "user", "content": EDIT}], "max_tokens": 1500, "stream": True}
+    with httpx.stream("POST", f"{life.url}/v1/chat/completions", json=asked) as answer:
+        next(answer.iter_lines())
+        assert busy_slots(httpx.get(f"{life.url}/slots").json()) == 1
+    assert ENGINE.end_requests(life.url, 20) == ""
+    assert busy_slots(httpx.get(f"{life.url}/slots").json()) == 0
 
 
 def test_speculation_that_the_server_drops_without_a_word_is_a_failed_check(rehearsal, start):

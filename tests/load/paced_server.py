@@ -279,6 +279,9 @@ class Paced(asyncio.Protocol):
             )
             return
         self.prompt = json.dumps(body["messages"])
+        if options.die_over and len(self.prompt) > options.die_over:
+            print("AssertionError: not disable_chunked_prefix_cache", file=sys.stderr, flush=True)
+            os._exit(1)
         self.stats["with_tools"] += bool(body.get("tools"))
         self.stats["with_images"] += '"image_url"' in self.prompt
         self.stats["same_prompt_twice"] += any(one.prompt == self.prompt for one in self.running)
@@ -351,6 +354,7 @@ def read_options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--shape", choices=SHAPES, help="what every so manyth answer looks like")
     parser.add_argument("--shape-every", type=int, default=0)
     parser.add_argument("--die-at", type=int, help="number of the request it dies of")
+    parser.add_argument("--die-over", type=int, help="a prompt of more characters is its end")
     parser.add_argument("--served", help="a model, which nobody reads")
     parser.add_argument("--refuse", action="store_true", help="end at once with an error")
     return parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""The stand-in kernels, and the parsers of two releases, under the Python that has SGLang."""
+"""The stand-in kernels, and the parsers of three releases, under the Python that has SGLang."""
 
 import json
 import subprocess
@@ -9,14 +9,16 @@ import yaml
 
 from runbook import params, verify_stack
 from runbook.engines import engine_for
+from runbook.engines.sglang.releases import find_release
 from runbook.hosts.local import LocalHost
 from runbook.rehearsal import sglang_on_cpu
 
 ROOT = Path(__file__).parents[2]
 REHEARSAL = ROOT / "params" / "rehearsal-sglang.yaml"
 PRODUCTION = ROOT / "params" / "kimi-k2.5-8x-rtx-pro-6000.yaml"
-#: The release that the production parameters are for, laid beside the installed one.
-OLD = ROOT / ".venv-sglang" / "sglang-0.5.10.post1"
+#: Other releases lie in it beside the installed one.
+SGLANG = ROOT / ".venv-sglang"
+INSTALLED = "0.5.23"
 
 
 def test_the_models_are_whole_and_sglang_is_installed():
@@ -36,6 +38,8 @@ def arguments_of(parameters):
     engine = engine_for(parameters.server)
     specs = {one.name: engine.launch_spec(parameters, one) for one in parameters.configurations}
     report = verify_stack.verify(parameters, LocalHost(), specs, engine)
+    (version,) = (check for check in report.checks if check.name == "engine_version")
+    assert version.status == "pass", version
     checks = [check for check in report.checks if check.name == "sglang_arguments"]
     return checks, report.facts.parsed()
 
@@ -69,31 +73,44 @@ def test_the_installed_release_resolves_refuses_and_adjusts(tmp_path):
     assert "s3cret" not in json.dumps(parsed)
 
 
-@pytest.mark.parametrize(
-    ("switch", "status", "found"),
-    [
-        ("True", "fail", "Spec v2 currently only supports topk = 1"),
-        ("False", "pass", ""),
-    ],
-)
-def test_the_production_release_is_asked_what_it_makes_of_a_tree_on_v2(
-    tmp_path, switch, status, found
-):
+def trees(release, folder, switches):
+    """The checks ``sglang_arguments`` by configuration, and what the parser of ``release`` said:
+    the tree of the production parameters under each value of the variable."""
+
     def change(values):
+        beside = {} if release is None else {"PYTHONPATH": str(SGLANG / f"sglang-{release}")}
         values["server"].update(
             interpreter=sglang_on_cpu.interpreter(),
             model=str(sglang_on_cpu.MODELS_FOLDER / "target"),
             draft=str(sglang_on_cpu.MODELS_FOLDER / "draft"),
-            env={"PYTHONPATH": str(OLD), "SGLANG_ENABLE_SPEC_V2": switch},
+            env=beside | {"SGLANG_ENABLE_SPEC_V2": "False"},
             args=["--max-running-requests", "128", "--device", "cuda", "--page-size", "1"],
         )
-        values["stack"] = {}
+        values["stack"] = {"engine_version": f"=={release or INSTALLED}"}
         values["choose"].update(expected=None, prefer=[])
-        tree = values["configurations"][1]
-        tree["env"] = {}
-        values["configurations"] = [values["configurations"][0], tree]
+        baseline, tree, _ = values["configurations"]
+        named = [
+            tree | {"name": f"eagle3-topk4-{switch}", "env": {"SGLANG_ENABLE_SPEC_V2": switch}}
+            for switch in switches
+        ]
+        values["configurations"] = [baseline, *named]
 
-    checks, parsed = arguments_of(changed(PRODUCTION, tmp_path, change))
-    about = [check for check in checks if status == "pass" or "topk4" in check.found]
-    assert [check.status for check in about] == [status], (checks, parsed)
-    assert found in about[0].found
+    checks, parsed = arguments_of(changed(PRODUCTION, folder, change))
+    return checks, {name: "\n".join(answer["said"]) for name, answer in parsed.items()}
+
+
+def test_on_the_production_release_the_variable_decides(tmp_path):
+    """What the parameters ask for exists there; its opposite is refused in SGLang's words."""
+    (check,), said = trees("0.5.10.post1", tmp_path, ["False", "True"])
+    assert check.status == "fail" and check.found.startswith("eagle3-topk4-True: ")
+    assert "Spec v2 currently only supports topk = 1" in check.found
+    assert "removed" not in said["eagle3-topk4-False"]
+
+
+@pytest.mark.parametrize(("release", "warned"), [("0.5.20", True), (None, False)])
+def test_later_the_variable_does_nothing_with_a_warning_and_then_without(tmp_path, release, warned):
+    checks, said = trees(release, tmp_path, ["True"])
+    assert [check.status for check in checks] == ["pass"], checks
+    assert ("SGLANG_ENABLE_SPEC_V2 has been removed" in said["eagle3-topk4-True"]) == warned
+    row = find_release(release or INSTALLED)
+    assert row.variable == ("warns" if warned else "silent")

@@ -54,3 +54,7 @@ def test_a_captured_host_without_parameters(name):
     report = verify_captured_machine(HOSTS / name)
     failed = [check for check in report.checks if check.status == "fail"]
     assert report.verdict.ok == (expected(name)["exit_without_parameters"] == 0), failed
+    assert "without parameters only cards and what surrounds them" in report.verdict.text
+    nothing = all(check.status == "skipped" for check in report.checks)
+    assert ("nothing was checked; not verified for GPUs" in report.verdict.text) == nothing
+    assert nothing == (name == "no-driver")

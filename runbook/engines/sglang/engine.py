@@ -13,7 +13,7 @@ from typing import Any
 from runbook.checks import Check
 from runbook.engines.assemble import assemble_spec
 from runbook.engines.base import Counters, ServerInfo
-from runbook.engines.ladder import Endpoint, read_key, wait_ready
+from runbook.engines.ladder import Endpoint, read_key, wait_idle, wait_ready
 from runbook.engines.prometheus import parse_metrics, total
 from runbook.engines.secrets import without_secrets
 from runbook.engines.sglang import serve_sglang
@@ -146,6 +146,13 @@ class SGLang:
         response = self._endpoint(url).get("/metrics")
         return read_counters(response.text) if response.status_code == 200 else None
 
+    def end_requests(self, url: str, timeout_s: float) -> str:
+        """All at once by ``/abort_request``: one whose client only hangs up may go on to its last
+        token. Whether any runs is told by ``/metrics``."""
+        endpoint = self._endpoint(url)
+        endpoint.post("/abort_request", {"rid": "", "abort_all": True})
+        return wait_idle(lambda: read_running(endpoint.get("/metrics").text), timeout_s)
+
     def acceptance_length(self, cell: Counters) -> float | None:
         """``(output tokens - requests) / verify steps`` over a cell."""
         return acceptance_length(cell)
@@ -251,6 +258,13 @@ def read_counters(metrics: str) -> Counters | None:
         requests=count("num_requests_total"),
     )
     return None if counters == Counters() else counters
+
+
+def read_running(metrics: str) -> int | None:
+    """Requests that run or wait, from the text of ``/metrics``; ``None`` where it does not tell."""
+    samples = parse_metrics(metrics)
+    running, waiting = (total(samples, f"sglang:num_{of}_reqs") for of in ("running", "queue"))
+    return None if running is None else int(running + (waiting or 0))
 
 
 def _read_config(folder: str) -> Mapping[str, Any] | None:

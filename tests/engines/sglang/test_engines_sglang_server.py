@@ -72,6 +72,22 @@ def test_a_health_page_that_lies_is_not_enough():
         SGLang().wait_ready(url, lambda: True, 0.4)
 
 
+def test_what_a_client_gave_up_is_ended_and_waited_for():
+    name = 'sglang:num_{}_reqs{{tp_rank="0"}} {}.0\n'
+    at_work, queued, idle = (
+        (200, (name.format("running", n) + name.format("queue", m)).encode())
+        for n, m in ((2, 0), (0, 1), (0, 0))
+    )
+    answers = {"/abort_request": (200, b""), "/metrics": [at_work, queued, idle]}
+    with answering(pages(**answers)) as (url, asked):
+        assert SGLang().end_requests(url, 30) == ""
+    assert [path for path, _ in asked] == ["/abort_request", *["/metrics"] * 3]
+    with answering(pages(**answers | {"/metrics": at_work})) as (url, _):
+        assert SGLang().end_requests(url, 0.2) == "2 requests still run 0.2 s after that"
+    with answering(pages(**answers | {"/metrics": None})) as (url, _):
+        assert SGLang().end_requests(url, 30) == ""  # nobody tells
+
+
 def test_the_predecessor_of_server_info_is_asked_where_there_is_none():
     old = case("server_info-baseline.json")
     with answering(pages(**{"/server_info": None, "/get_server_info": (200, old)})) as (url, asked):
