@@ -43,6 +43,12 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
         "set --speculative-draft-attention-backend, or --attention-backend triton",
     ),
     (
+        "a long prompt under EAGLE-3",
+        r"assert not [^\n]*disable_chunked_prefix_cache",
+        "reported to help: --disable-chunked-prefix-cache with SGLANG_ENABLE_SPEC_V2=True, for all "
+        "configurations alike; or another release",
+    ),
+    (
         "draft does not fit",
         r"(?i)Cannot find the config file for|mat1 and mat2 shapes cannot be multiplied"
         r"|(?:size mismatch|shape mismatch)[^\n]*(?:draft|eagle|midlayer|fc\.weight)"

@@ -65,6 +65,11 @@ STAMP = "[2026-11-30 01:03:53 TP3] "
             "made for this target",
         ),
         ("ValueError: Cannot find the config file for gptq", "draft does not fit", "unquant"),
+        (
+            "    assert not get_global_server_args().disable_chunked_prefix_cache",
+            "a long prompt under EAGLE-3",
+            "--disable-chunked-prefix-cache",
+        ),
         ("ModuleNotFoundError: No module named 'sgl_kernel'", "missing kernel", "sglang-kernel"),
         (
             "CUDA error: no kernel image is available for execution on the device",
