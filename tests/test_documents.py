@@ -21,6 +21,7 @@ RUN_ELSEWHERE = {
     "make host": "test_a_host_needs_neither_jupyterlab_nor_the_rehearsal",
     "make rehearse": "tests/chain/test_chain_rehearsal.py",
     "make rehearse-sglang": "tests/real_sglang/test_real_sglang_chain.py, with one block",
+    "make rehearse-sglang RELEASE=0.5.20": "tests/real_sglang, by that release's parser",
     ".venv/bin/jupyter lab --allow-root notebooks/": "tests/browser/test_browser_jupyterlab.py",
     "$EDITOR params/mine.yaml": "an editor",
     "cp params/kimi-k2.5-8x-rtx-pro-6000.yaml params/mine.yaml": "copies a file that is loaded",
@@ -160,7 +161,7 @@ def test_the_two_commands_are_the_first_lines_of_the_readme():
 
 def test_ci_calls_the_readmes_test_command():
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
-    assert "make test" in lines
+    assert lines[-2:] == ["make test", "make test-sglang"]
 
 
 def test_a_host_needs_neither_jupyterlab_nor_the_rehearsal():

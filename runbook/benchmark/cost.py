@@ -16,8 +16,12 @@ class Pace:
     total_tok_s: float
 
 
-#: A small model on one core; a 550 GB model on eight GPUs.
-PACES = {"llamacpp": Pace(4.0, 17.0, 28.0), "sglang": Pace(400.0, 70.0, 700.0)}
+#: A small model on one core; a 550 GB model on eight GPUs; a tiny one of SGLang's on two cores.
+PACES = {
+    "llamacpp": Pace(4.0, 17.0, 28.0),
+    "sglang": Pace(400.0, 70.0, 700.0),
+    "embedded:sglang": Pace(35.0, 90.0, 250.0),
+}
 #: Starting the load worker, reading counters, writing files.
 _CELL_S = 1.0
 
@@ -34,8 +38,9 @@ class Cost:
 
 def estimate(params: Params) -> Cost:
     """What the benchmark of these parameters will take, before anything is known of the server."""
-    pace, benchmark = PACES[params.server.engine], params.benchmark
-    load_s = min(pace.load_s, params.server.timeouts.start_s / 2)
+    server, benchmark = params.server, params.benchmark
+    pace = PACES.get(server.interpreter) or PACES[server.engine]
+    load_s = min(pace.load_s, server.timeouts.start_s / 2)
     lives = benchmark.blocks * len(params.configurations)
     life_s = load_s
     for concurrency in benchmark.concurrencies:

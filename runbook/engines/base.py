@@ -67,7 +67,8 @@ class Engine(Protocol):
     request_fields: Mapping[str, Any]
     """Fields of a request by which the server tells more in its answer."""
     argument_probe: str
-    """The probe that lets the server's own parser read its arguments; empty where there is none."""
+    """The probe that lets the server's own parser read its arguments, and the check on its answer;
+    empty where there is none."""
 
     def prepare(self, params: Params, progress: Callable[[str], None]) -> None:
         """One-off local work before a first launch (the rehearsal's model). Idempotent."""

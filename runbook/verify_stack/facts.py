@@ -137,7 +137,7 @@ def gather(
     answers = _ask_launches(host, specs, questions)
     if questions.gpus > 1:
         answers = _ask_collective(host, specs, questions, answers, readings["gpu_processes"])
-    if engine.argument_probe:
+    if engine.argument_probe and params.stack.checks.get(engine.argument_probe) != "off":
         answers = _ask_arguments(host, specs, engine.argument_probe, answers)
     return StackFacts(readings, answers)
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stand_in import params_of
 
+from runbook import params
 from runbook.benchmark import Measurements, estimate, verdict
 from runbook.benchmark.figures import Evidence, judge_cell, quantile, say, tokens_per_second
 from runbook.benchmark.measurements import (
@@ -266,6 +267,8 @@ def test_cost_grows_with_lives_and_says_what_it_assumes() -> None:
     assert (one.lives, three.lives) == (1, 3)
     assert three.seconds == pytest.approx(3 * one.seconds) and 0 < one.loading_s < one.seconds
     assert "tok/s" in one.assumes
+    tiny = params.load(Path(__file__).parents[2] / "params" / "rehearsal-sglang.yaml")
+    assert estimate(tiny).seconds < 900
 
 
 # --- requests.jsonl
