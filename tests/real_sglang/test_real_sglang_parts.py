@@ -4,7 +4,6 @@ import json
 import subprocess
 from pathlib import Path
 
-import pytest
 import yaml
 
 from runbook import params, verify_stack
