@@ -73,7 +73,7 @@ $(SGLANG)/sglang-%: requirements-sglang-releases.txt | $(SGLANG)/.installed
 	@rm $@.part.txt && mv $@.part $@ && touch $@
 
 test-sglang: setup-sglang $(SGLANG)/sglang-0.5.10.post1 $(SGLANG)/sglang-0.5.20
-	RUNBOOK_TEST_SGLANG=1 $(BIN)/python -m pytest tests/real_sglang
+	RUNBOOK_TEST_SGLANG=1 $(BIN)/python -m pytest tests/real_sglang -n 2
 
 lint: setup
 	$(BIN)/ruff check .

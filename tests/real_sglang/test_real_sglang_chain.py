@@ -1,32 +1,15 @@
-"""The whole runbook over a real SGLang: one block of its rehearsal, and the untrained draft."""
+"""The whole runbook over a real SGLang: one block of its rehearsal."""
 
 import json
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
-import yaml
 from boxes import need_box
+from sglang_runs import rows, run_runbook
 
 from runbook.run import Run
 
-ROOT = Path(__file__).parents[2]
-RUNBOOK = Path(sys.executable).with_name("runbook")
 STEPS = 3
-
-
-def run_runbook(name, folder, *overrides, timeout_s=2300):
-    words = [word for one in overrides for word in ("-p", one)]
-    return subprocess.run(
-        [RUNBOOK, "run", ROOT / "params" / name, "--apply", "--out", folder, *words],
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        cwd=ROOT,
-        check=False,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +29,6 @@ def rehearsal(tmp_path_factory):
     return folder, ended
 
 
-def rows(folder):
-    text = (folder / "requests.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
-
-
 @pytest.mark.timeout(2400)
 def test_every_step_is_completed(rehearsal):
     folder, ended = rehearsal
@@ -68,6 +46,7 @@ def test_the_parser_was_asked_and_the_server_runs_what_it_resolved(rehearsal):
     for launch in launches.values():
         found = {check["name"]: check["status"] for check in launch["checks"]}
         assert found["as parsed"] == found["speculation"] == "pass", launch["checks"]
+        assert found["longest prompt"] == "pass", launch["checks"]
 
 
 def test_the_worker_that_runs_is_proved(rehearsal):
@@ -116,32 +95,3 @@ def test_counters_and_requests_tell_the_same_acceptance(rehearsal):
         ]
         told = sum(row["tokens_out"] - 1 for row in own) / sum(row["verify_steps"] for row in own)
         assert float(cell["accept_length"]) == pytest.approx(told, rel=0.02)
-
-
-@pytest.mark.timeout(1500)
-def test_an_untrained_draft_stops_the_run_before_the_service(tmp_path):
-    values = yaml.safe_load((ROOT / "params" / "rehearsal-sglang-untrained.yaml").read_text())
-    values["workload"]["prompts"] = str(ROOT / "params" / "rehearsal-sglang.jsonl")
-    values["configurations"] = [
-        one for one in values["configurations"] if one["name"] != "eagle3-topk4"
-    ]
-    values["choose"]["prefer"] = ["eagle3-topk1"]
-    (tmp_path / "untrained.yaml").write_text(yaml.safe_dump(values))
-    ended = run_runbook(
-        tmp_path / "untrained.yaml",
-        tmp_path / "run",
-        "benchmark.blocks=1",
-        "benchmark.concurrencies=[1]",
-        "benchmark.requests=4",
-        "choose.mix=[{concurrency: 1, share: 1}]",
-        "host.kind=local",
-        "benchmark.launch=process",
-    )
-    assert ended.returncode == 1, ended.stdout[-4000:] + ended.stderr[-2000:]
-    run = Run.open(tmp_path / "run")
-    assert run.step("choose").status == "failed"
-    assert run.step("install_service").status == "pending"
-    assert json.loads((tmp_path / "run" / "decision.json").read_text())["choice"] == "baseline"
-    drafted = [row for row in rows(tmp_path / "run") if row["verify_steps"]]
-    told = sum(row["tokens_out"] - 1 for row in drafted) / sum(r["verify_steps"] for r in drafted)
-    assert 1.0 <= told < 1.3
