@@ -4,10 +4,13 @@ import json
 import subprocess
 from pathlib import Path
 
+import httpx
 import yaml
+from server_lives import free_port
 
 from runbook import params, verify_stack
 from runbook.engines import engine_for
+from runbook.engines.sglang.engine import read_running
 from runbook.hosts.local import LocalHost
 from runbook.rehearsal import sglang_on_cpu
 
@@ -111,3 +114,32 @@ def test_a_later_release_warns_that_the_variable_does_nothing(tmp_path):
     checks, said = trees("0.5.20", tmp_path, ["True"])
     assert [check.status for check in checks] == ["pass"], checks
     assert "SGLANG_ENABLE_SPEC_V2 has been removed" in said["eagle3-topk4-True"]
+
+
+def test_a_request_whose_client_hangs_up_is_ended(start):
+    """And a prompt too long for the model is refused in words, without the end of the server."""
+    values = yaml.safe_load(REHEARSAL.read_text())
+    values["server"]["port"] = free_port()
+    values["workload"] |= {"prompts": "builtin", "mix": {"edit": 1}}
+    wanted = params.from_values(values, "test")
+    engine = engine_for(wanted.server)
+    life = start(engine.launch_spec(wanted, wanted.configuration("eagle3-topk1")))
+    engine.wait_ready(life.url, life.alive, 300)
+    asked = {
+        "messages": [{"role": "user", "content": "Give 4 records for oslo"}],
+        "max_tokens": 1500,
+        "ignore_eos": True,
+        "stream": True,
+    }
+    with httpx.stream("POST", f"{life.url}/v1/chat/completions", json=asked, timeout=60) as answer:
+        lines = answer.iter_lines()
+        for _ in range(240):  # it counts what runs every 40 steps
+            next(lines)
+        assert read_running(httpx.get(f"{life.url}/metrics").text) == 1
+    assert engine.end_requests(life.url, 60) == ""
+    assert read_running(httpx.get(f"{life.url}/metrics").text) == 0
+    before = engine.counters(life.url).predicted
+    assert engine.counters(life.url).predicted == before < 1500
+    long = asked | {"messages": [{"role": "user", "content": "oslo " * 4000}], "stream": False}
+    refused = httpx.post(f"{life.url}/v1/chat/completions", json=long, timeout=60)
+    assert refused.status_code == 400 and life.alive()
