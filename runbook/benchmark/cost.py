@@ -20,7 +20,7 @@ class Pace:
 PACES = {
     "llamacpp": Pace(4.0, 17.0, 28.0),
     "sglang": Pace(400.0, 70.0, 700.0),
-    "embedded:sglang": Pace(35.0, 90.0, 250.0),
+    "embedded:sglang": Pace(25.0, 140.0, 400.0),
 }
 #: Starting the load worker, reading counters, writing files.
 _CELL_S = 1.0

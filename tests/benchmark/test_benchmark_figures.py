@@ -268,7 +268,7 @@ def test_cost_grows_with_lives_and_says_what_it_assumes() -> None:
     assert three.seconds == pytest.approx(3 * one.seconds) and 0 < one.loading_s < one.seconds
     assert "tok/s" in one.assumes
     tiny = params.load(Path(__file__).parents[2] / "params" / "rehearsal-sglang.yaml")
-    assert estimate(tiny).seconds < 900
+    assert 300 < estimate(tiny).seconds < 600  # measured: 391
 
 
 # --- requests.jsonl
