@@ -93,7 +93,8 @@ def trees(release, folder, switches):
         values["choose"].update(expected=None, prefer=[])
         baseline, tree, _ = values["configurations"]
         named = [
-            tree | {"name": f"eagle3-topk4-{switch}", "env": {"SGLANG_ENABLE_SPEC_V2": switch}}
+            tree
+            | {"name": f"eagle3-topk4-{switch.lower()}", "env": {"SGLANG_ENABLE_SPEC_V2": switch}}
             for switch in switches
         ]
         values["configurations"] = [baseline, *named]
@@ -105,15 +106,15 @@ def trees(release, folder, switches):
 def test_on_the_production_release_the_variable_decides(tmp_path):
     """What the parameters ask for exists there; its opposite is refused in SGLang's words."""
     (check,), said = trees("0.5.10.post1", tmp_path, ["False", "True"])
-    assert check.status == "fail" and check.found.startswith("eagle3-topk4-True: ")
+    assert check.status == "fail" and check.found.startswith("eagle3-topk4-true: ")
     assert "Spec v2 currently only supports topk = 1" in check.found
-    assert "removed" not in said["eagle3-topk4-False"]
+    assert "removed" not in said["eagle3-topk4-false"]
 
 
 def test_a_later_release_warns_that_the_variable_does_nothing(tmp_path):
     checks, said = trees("0.5.20", tmp_path, ["True"])
     assert [check.status for check in checks] == ["pass"], checks
-    assert "SGLANG_ENABLE_SPEC_V2 has been removed" in said["eagle3-topk4-True"]
+    assert "SGLANG_ENABLE_SPEC_V2 has been removed" in said["eagle3-topk4-true"]
 
 
 def test_a_request_whose_client_hangs_up_is_ended(start):
