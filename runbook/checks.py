@@ -1,4 +1,5 @@
-"""The two small answers every stage gives: a ``Check`` on one thing, a ``Verdict`` on the whole."""
+"""The two small answers every stage gives: a ``Check`` on one thing, a ``Verdict`` on the whole;
+and how many there are of a thing, in words."""
 
 from __future__ import annotations
 
@@ -31,6 +32,11 @@ class Verdict:
         return f"VERDICT {'ok' if self.ok else 'NO'}: {self.text}"
 
 
+def counted(count: int, what: str) -> str:
+    """``1 block``, ``3 blocks``."""
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
 def verdict_of(checks: Iterable[Check], what: str) -> Verdict:
     """The verdict on ``checks``: negative when one failed, and says which and why."""
     checks = tuple(checks)
@@ -41,5 +47,5 @@ def verdict_of(checks: Iterable[Check], what: str) -> Verdict:
     said = [*failed, *(f"{n} {status}" for status, n in counts.items() if n)]
     return Verdict(
         not failed,
-        f"{what}: {len(checks)} checks" + (", " + ", ".join(said) if said else ""),
+        f"{what}: {counted(len(checks), 'check')}" + (", " + ", ".join(said) if said else ""),
     )

@@ -33,6 +33,7 @@ def _run_folder(name: str = "run_folder") -> Callable[[Verb], Verb]:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="golive-runbook", message="runbook %(version)s")
 def verbs() -> None:
     """From benchmarked LLM serving configurations to a proved systemd service.
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from runbook import choose, intervals, params, progress
 from runbook.cells import Cell
+from runbook.checks import counted
 from runbook.notebook import Work
 from runbook.publish.artefacts import Artefacts
 from runbook.publish.drawing import cells_source
@@ -89,7 +90,7 @@ def sweep(question: Question, terms: Terms) -> MixSweep:
         tuple(choose.ask(one.cells, one.rule, one.names).choice for one in asked),
         terms.shares[first] / total,
         terms.margin,
-        f"{cells_source(question.cells)}; the rule of choice asked at {len(shares)} mixes",
+        f"{cells_source(question.cells)}; the rule asked at {counted(len(shares), 'share')}",
     )
 
 

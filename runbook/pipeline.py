@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
-from runbook import atomic, errors
+from runbook import atomic, benchmark, errors
 from runbook.errors import BadInput, Interrupted, NotHere
 from runbook.params import Params
 from runbook.preview import preview
@@ -38,6 +38,9 @@ _FOLDER = "runbook-kernel-"
 #: How often a notebook's process is looked at for being stuck; every fifth time a line is said.
 LOOK_EVERY_S = 60.0
 
+#: What a notebook may take beyond all the time-outs of its servers.
+SLACK_S = 3600.0
+
 Say = Callable[[str], None]
 
 #: Descriptors for the output and the errors of notebooks; ``None``: the runner's own.
@@ -51,7 +54,7 @@ def prepare(
     for stage in filter(None, [first, last]):
         if stage not in STAGES:
             near = difflib.get_close_matches(stage, STAGES, 1)
-            hint = f"did you mean {near[0]}?" if near else ""
+            hint = f"did you mean {near[0]}?" if near else "name one of these"
             raise BadInput(f"no stage is named {stage}", "one of " + ", ".join(STAGES), hint)
     preview(parameters)
     stages = _between(first, last)
@@ -179,10 +182,14 @@ def _wait(
     came to stands in the to-do list.
     """
     began = looked = time.monotonic()
-    looks, done = 0, False
+    looks, done, longest_s = 0, False, _longest_s(run.params, stage)
     while process.poll() is None:
         if caught:
             _end(process, _grace_s(run, stage))
+        elif time.monotonic() - began > longest_s:
+            _end(process, _grace_s(run, stage))
+            late = f"not at its end after {clock(longest_s)}, more than all time-outs allow"
+            _fail_open_steps(run, stage, f"{NOTEBOOKS[stage]} was ended: {late}", 70)
         elif time.monotonic() - looked > LOOK_EVERY_S:
             looked, looks = time.monotonic(), looks + 1
             if done:
@@ -192,9 +199,16 @@ def _wait(
             own = [step for step in run.todo() if STEPS[step.name] == stage]
             done = all(step.done or step.status == "failed" for step in own)
             if looks % 5 == 0:
-                say(f"{stage}: at work for {clock(looked - began)}")
+                say(f"{NOTEBOOKS[stage]}: at work for {clock(looked - began)}")
         time.sleep(0.05)
     return process.returncode
+
+
+def _longest_s(params: Params, stage: str) -> float:
+    """Seconds after which a notebook is stuck, whatever it does: a backstop, no forecast."""
+    waits = params.server.timeouts
+    starts_s = 20 * (waits.gpu_free_s + waits.start_s + waits.stop_s)
+    return SLACK_S + (2 * benchmark.longest_s(params) if stage == "benchmark" else starts_s)
 
 
 def _grace_s(run: Run, stage: str) -> float:

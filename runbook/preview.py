@@ -6,6 +6,8 @@ from typing import Any
 
 from runbook import benchmark
 from runbook.engines import engine_for
+from runbook.launch.quoting import exec_line
+from runbook.launch.spec import LaunchSpec
 from runbook.params import Params
 from runbook.progress import clock
 from runbook.verify_stack import require_known_checks
@@ -16,11 +18,9 @@ def preview(parameters: Params) -> dict[str, Any]:
     engine = engine_for(parameters.server)
     require_known_checks(parameters, engine.stack_checks)
     launches = {
-        configuration.name: {
-            "label": configuration.label,
-            "command": engine.launch_spec(parameters, configuration).shell_command(),
-        }
+        configuration.name: {"label": configuration.label, "command": _command(spec)}
         for configuration in parameters.configurations
+        for spec in [engine.launch_spec(parameters, configuration)]
     }
     benchmark.plan_workload(parameters, benchmark.workload_of(parameters.workload).prompts)
     cost = benchmark.estimate(parameters)
@@ -39,6 +39,12 @@ def preview(parameters: Params) -> dict[str, Any]:
             if check.status in ("fail", "warn", "unknown")
         ],
     }
+
+
+def _command(spec: LaunchSpec) -> str:
+    """The launch to paste. Raises ``BadInput`` for one that no unit can carry."""
+    exec_line(spec.argv)
+    return spec.shell_command()
 
 
 def as_text(shown: dict[str, Any]) -> str:

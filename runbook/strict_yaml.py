@@ -90,7 +90,7 @@ def _build(loader: _Loader, node: yaml.Node, path: str, source: str, depth: int)
             source,
             path,
             f"{node.value}, a number with leading zeros",
-            f'"{node.value}" in quotes, or no zeros',
+            f'{int(node.value)} for a number, "{node.value}" in quotes for text',
         )
     return loader.construct_object(node, deep=True)
 

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from runbook import params
+from runbook.checks import counted
 from runbook.errors import BadInput
 from runbook.load.workload_files import json_lines
 
@@ -215,8 +216,9 @@ def _sentence(
         for one in mix
     )
     said = (
-        f"weights from {source}: {len(served)} requests, at work {busy_s / whole_s:.0%} of "
-        f"{whole_s / 3600:.2g} h, {_median(loads)} in flight at the median, {max(loads)} at most; "
+        f"weights from {source}: {counted(len(served), 'request')}, at work "
+        f"{busy_s / whole_s:.0%} of {whole_s / 3600:.2g} h, {_median(loads)} in flight at the "
+        f"median, {max(loads)} at most; "
         f"taken as {listed}"
     )
     if beyond:

@@ -1,7 +1,9 @@
 """The contract of the command line: exit codes, and words for people."""
 
+import importlib.metadata
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -43,8 +45,10 @@ def test_check_as_json():
         (["check", "absent.yaml"], "No such file"),
         (["check", REHEARSAL, "-p", "server.prot=1"], "did you mean port?"),
         (["check", REHEARSAL, "-p", "stack.checks={coers: off}"], "cores"),
-        (["run", REHEARSAL, "-p", "server.port=007"], "leading zeros"),
+        (["run", REHEARSAL, "-p", "server.port=007"], "wanted: 7 for a number"),
+        (["check", REHEARSAL, "-p", "server.interpreter=/o'er/python"], "a quote or a backslash"),
         (["run", REHEARSAL, "--from", "chose"], "did you mean choose?"),
+        (["run", REHEARSAL, "--to", "x"], "next: name one of these"),
         (["run", REHEARSAL, "--from", "publish", "--to", "choose"], "after --to"),
         (["run", REHEARSAL, "--resume", "--out", "absent"], "no run folder"),
         (["status", "absent"], "no run folder"),
@@ -167,3 +171,22 @@ def test_completion_knows_verbs_and_options():
             [RUNBOOK], env=environment, capture_output=True, text=True, check=True
         )
         assert f"plain,{expected}" in said.stdout
+
+
+def test_the_version_is_that_of_the_package():
+    assert (
+        runbook("--version").stdout == f"runbook {importlib.metadata.version('golive-runbook')}\n"
+    )
+
+
+def test_a_damaged_decision_is_bad_input(tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(ROOT / "docs" / "example-run", folder)
+    path = folder / "decision.json"
+    found = json.loads(path.read_text())
+    del found["effects"][0]["word"]
+    path.write_text(json.dumps(found))
+    ended = runbook("export", folder)
+    assert ended.returncode == 2, ended.stderr
+    assert f"{path} is no decision (effects.0.word" in ended.stderr
+    assert "next: run choose again" in ended.stderr

@@ -141,11 +141,19 @@ def test_every_quoted_message_is_one_of_the_programs():
         assert any(re.search(pattern, text, re.DOTALL) for text in known), message
 
 
-def test_every_test_named_for_a_pitfall_is_there():
-    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "measuring.md").read_text()))
+@pytest.mark.parametrize("page", ["measuring.md", "notebooks.md"])
+def test_every_test_named_for_a_pitfall_is_there(page):
+    rows = re.findall(r"^\|.*`test_\w+`.*\|$", (ROOT / "docs" / page).read_text(), re.MULTILINE)
+    named = set(re.findall(r"`(test_\w+)`", "\n".join(rows)))
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-    assert len(named) > 30
+    assert len(rows) >= 20
     assert [name for name in sorted(named) if f"def {name}(" not in tests] == []
+
+
+def test_every_case_of_notebooks_has_its_row():
+    text = (ROOT / "docs" / "notebooks.md").read_text()
+    rows = re.findall(r"^\| (N\d+) \|.*`test_\w+`[^|]*\|$", text, re.MULTILINE)
+    assert rows == [f"N{number}" for number in range(1, 21)]
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

@@ -37,6 +37,22 @@ def test_every_error_says_what_was_wanted_and_what_to_do(where, node):
     assert len(given) == 2, ast.unparse(node)
     for part in given:
         assert not (isinstance(part, ast.Constant) and not part.value), ast.unparse(node)
+        for choice in ast.walk(part):
+            if isinstance(choice, ast.IfExp):
+                assert not {ast.unparse(choice.body), ast.unparse(choice.orelse)} & {"''", '""'}
+        if isinstance(part, ast.Name):
+            assert not may_be_empty(part.id, where), ast.unparse(node)
+
+
+def may_be_empty(name, where):
+    """Whether this file sets ``name`` to nothing, by itself or as one of two."""
+    for node in ast.walk(ast.parse((PACKAGE / where).read_text())):
+        if isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets):
+            value = node.value
+            parts = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+            if any(isinstance(part, ast.Constant) and part.value == "" for part in parts):
+                return True
+    return False
 
 
 def test_the_message_shows_all_three():

@@ -1,5 +1,6 @@
 """The choice under other terms: the rule is asked, the figure follows, the run stays as it is."""
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -79,7 +80,11 @@ def test_one_measured_point_has_no_mix_to_vary(question):
     found = sweep(alone, alone.declared())
     assert found.shares == (1.0,)
     assert found.choices == ("ngram-lean",)
-    assert exploring.choice_by_mix(found).png.startswith(b"\x89PNG")
+    drawn = exploring.choice_by_mix(found)
+    assert drawn.alt == "Choice at C=1: ngram-lean"
+    assert (
+        drawn.png != exploring.choice_by_mix(dataclasses.replace(found, choices=("baseline",))).png
+    )
 
 
 def test_the_answer_is_escaped(question):

@@ -1,16 +1,20 @@
 """Which stages are executed, and what may not begin before its time."""
 
 import os
+import re
 import subprocess
 import sys
 
 import nbformat
+import papermill
 import pytest
+from nbclient.exceptions import CellTimeoutError
 from nbformat.v4 import new_code_cell, new_notebook
 from test_params import MINIMAL
 
-from runbook import params, pipeline
+from runbook import benchmark, params, pipeline
 from runbook.errors import BadInput
+from runbook.publish import document
 from runbook.run import NOT_APPLIED, STAGES, STEPS, Run
 
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
@@ -117,6 +121,51 @@ def test_a_killed_kernel_is_a_failure_whatever_papermill_notes(run, tmp_path, mo
     assert run.step("verify_stack").status == "in_progress"  # the runner makes a failure of it
 
 
+SLEEPING = """
+import time, pathlib
+from runbook.run import Run
+Run.open(pathlib.Path({path!r})).begin("verify_stack")
+time.sleep(60)
+"""
+FAILING = """
+import json
+from ipykernel.connect import get_connection_info
+from runbook.errors import BadInput
+raise BadInput("a kernel over " + json.loads(get_connection_info())["transport"], "x", "y")
+"""
+
+
+def test_a_cell_that_timed_out_is_no_success_whatever_papermill_notes(run, tmp_path):
+    notebook_of(tmp_path, SLEEPING.format(path=str(run.path)))
+    name = pipeline.NOTEBOOKS["verify_stack"]
+    with pytest.raises(CellTimeoutError):
+        papermill.execute_notebook(
+            tmp_path / "notebooks" / name,
+            tmp_path / name,
+            kernel_name="python3",
+            progress_bar=False,
+            execution_timeout=6,
+        )
+    noted = nbformat.read(tmp_path / name, as_version=4).cells[-1].metadata.papermill
+    assert noted.exception is not True  # as of papermill 2.7: not to be gone by
+    assert run.step("verify_stack").status == "interrupted"
+    assert "INTERRUPTED at verify_stack" in document.export(run.path).read_text()
+
+
+def test_a_notebook_that_failed_gives_a_record_that_says_so(run, tmp_path, monkeypatch, capsys):
+    notebook_of(tmp_path, FAILING)
+    monkeypatch.setattr(pipeline, "clone_root", lambda: tmp_path)
+    run.begin("verify_stack")
+    assert pipeline.execute_notebook("verify_stack", run.path, False) == 2
+    assert "BadInput: a kernel over ipc" in capsys.readouterr().err
+    banner = nbformat.read(run.path / pipeline.NOTEBOOKS["verify_stack"], as_version=4).cells[0]
+    assert "papermill-error" in banner.source
+    text = document.export(run.path).read_text()
+    assert "**FAILED at verify_stack: a kernel over ipc**" in text.splitlines()[:6]
+    assert "papermill-error" not in text
+    assert "<" not in re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL)
+
+
 SCRIPT = """
 import sys, time, pathlib
 from runbook.run import Run
@@ -143,6 +192,31 @@ def test_the_to_do_list_decides(run, tmp_path, monkeypatch, verdict, sleep, code
     assert pipeline._execute(run, "verify_stack", False, [], said.append, (None, None)) == code
     assert run.step("verify_stack").status == status
     assert any("does not end" in line for line in said) is bool(sleep)
+
+
+def test_a_notebook_past_all_time_outs_is_ended_and_those_at_work_are_named(
+    run, tmp_path, monkeypatch
+):
+    script = tmp_path / "python"
+    script.write_text(f"#!{sys.executable}\nimport time\ntime.sleep(600)\n")
+    script.chmod(0o700)
+    monkeypatch.setattr(pipeline.sys, "executable", str(script))
+    monkeypatch.setattr(pipeline, "LOOK_EVERY_S", 0.2)
+    monkeypatch.setattr(pipeline, "_longest_s", lambda *_: 3.0)
+    said = []
+    assert pipeline._execute(run, "verify_stack", False, [], said.append, (None, None)) == 70
+    step = run.step("verify_stack")
+    assert (step.status, step.exit_code) == ("failed", 70)
+    assert step.reason.startswith("01_verify_stack.ipynb was ended: not at its end after 0:03")
+    assert any(line.startswith("01_verify_stack.ipynb: at work for 0:0") for line in said)
+
+
+def test_the_longest_that_a_stage_may_take_is_beyond_what_it_costs():
+    for path in sorted((pipeline.clone_root() / "params").glob("*.yaml")):
+        parameters = params.load(path)
+        longest_s = pipeline._longest_s(parameters, "benchmark")
+        assert longest_s > 3600 + 2 * benchmark.estimate(parameters).seconds
+        assert pipeline._longest_s(parameters, "choose") > 3600
 
 
 def test_folders_of_the_dead_are_cleared_and_of_the_living_are_not(tmp_path, monkeypatch):

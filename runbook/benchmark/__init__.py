@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runbook.benchmark.cost import Cost, estimate
+from runbook.benchmark.cost import Cost, estimate, longest_s
 from runbook.benchmark.measure import measure, measure_again, measure_briefly
 from runbook.benchmark.measurements import Measurements, load_measurements, verdict
 from runbook.benchmark.workload import plan_workload, shuffled, workload_of
@@ -12,6 +12,7 @@ __all__ = [
     "Measurements",
     "estimate",
     "load_measurements",
+    "longest_s",
     "measure",
     "measure_again",
     "measure_briefly",

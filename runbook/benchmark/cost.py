@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from runbook.params import Params
@@ -34,6 +35,18 @@ class Cost:
     lives: int
     loading_s: float
     assumes: str
+
+
+def longest_s(params: Params) -> float:
+    """Seconds that the time-outs allow this benchmark at most; no run comes near."""
+    benchmark, waits = params.benchmark, params.server.timeouts
+    passes = 1 if benchmark.warmup_agree is None else 2
+    rounds = sum(
+        math.ceil(benchmark.requests_at(concurrency) / concurrency) + passes * benchmark.warmup
+        for concurrency in benchmark.concurrencies
+    )
+    life_s = waits.gpu_free_s + waits.start_s + waits.stop_s + rounds * waits.request_s
+    return benchmark.blocks * len(params.configurations) * life_s
 
 
 def estimate(params: Params) -> Cost:

@@ -12,7 +12,7 @@ from typing import Any
 
 from runbook import cells, intervals
 from runbook.cells import Cell
-from runbook.checks import Verdict
+from runbook.checks import Verdict, counted
 from runbook.errors import BadInput, NotHere
 
 _LINE_CHARACTERS = 160
@@ -161,7 +161,7 @@ def verdict(measurements: Measurements) -> Verdict:
             False, f"benchmark: {key_of(cell)}: {cell.status}{more}: {shorten(cell.note)}"
         )
     void = sum(cell.status == "void" for cell in found)
-    configs = len({cell.config for cell in found})
-    blocks = len({cell.block for cell in found})
-    said = f"{len(found)} cells, {configs} configurations, {blocks} blocks, "
+    configs = counted(len({cell.config for cell in found}), "configuration")
+    blocks = counted(len({cell.block for cell in found}), "block")
+    said = f"{counted(len(found), 'cell')}, {configs}, {blocks}, "
     return Verdict(True, f"benchmark: {said}" + (f"{void} void" if void else "all usable"))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from runbook.choose.control import Control, find_controls
 from runbook.choose.deciding import ask, block_scores, decide
-from runbook.choose.decision import Decision, Effect, Point, PointWinner, from_json
 from runbook.choose.figures import equal_mix, points_of
 from runbook.choose.verdict import final_choice, verdict
 from runbook.choose.words import show
+from runbook.decision import Decision, Effect, Point, PointWinner, from_json
 
 __all__ = [
     "Control",

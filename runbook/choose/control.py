@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from runbook.choose.decision import Decision, percent
+from runbook.decision import Decision, percent
 
 
 @dataclass(frozen=True)

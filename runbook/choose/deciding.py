@@ -10,7 +10,9 @@ from runbook.cells import Cell
 from runbook.choose import figures as _figures
 from runbook.choose import rule as _rule
 from runbook.choose import sensitivity, words
-from runbook.choose.decision import (
+from runbook.choose.figures import Figures
+from runbook.choose.rule import Answer, Terms
+from runbook.decision import (
     Comparison,
     Decision,
     Effect,
@@ -20,8 +22,6 @@ from runbook.choose.decision import (
     Weight,
     Word,
 )
-from runbook.choose.figures import Figures
-from runbook.choose.rule import Answer, Terms
 from runbook.intervals import MIN_BLOCKS, Estimate
 
 _ALPHA = 1 - intervals.CONFIDENCE

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from runbook import params
 from runbook.cells import Cell
-from runbook.choose.decision import Point
+from runbook.decision import Point
 from runbook.errors import BadInput
 
 Ratios = dict[Point, float]

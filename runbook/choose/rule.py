@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from runbook import intervals, params
 from runbook.cells import Cell
-from runbook.choose.decision import Point, Status
 from runbook.choose.figures import Figures, point_of
+from runbook.decision import Point, Status
 from runbook.errors import BadInput
 from runbook.intervals import MIN_BLOCKS, Estimate
 

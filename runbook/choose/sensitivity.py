@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from runbook import intervals
 from runbook.choose import rule
-from runbook.choose.decision import Crossover, Flip, Point
 from runbook.choose.figures import Figures
 from runbook.choose.rule import Answer, Terms
+from runbook.decision import Crossover, Flip, Point
 from runbook.intervals import Estimate
 
 _STEPS = 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runbook import params
 from runbook.checks import Verdict
-from runbook.choose.decision import Decision
+from runbook.decision import Decision
 
 
 def verdict(decision: Decision, rule: params.Choose, to_install: bool = True) -> Verdict:

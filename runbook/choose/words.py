@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 
 from runbook import intervals, params
+from runbook.checks import counted
 from runbook.choose import sensitivity
-from runbook.choose.decision import Comparison, Effect, PointEffect, percent
 from runbook.choose.figures import Figures
 from runbook.choose.rule import Answer, Scores, Terms
+from runbook.decision import Comparison, Effect, PointEffect, percent
 from runbook.intervals import MIN_BLOCKS, Estimate, too_few
 
 
@@ -98,10 +99,10 @@ def _undecided(effects: Sequence[Effect], terms: Terms, margin: str) -> str:
 
 
 def _nothing_to_choose(effects: Sequence[Effect], terms: Terms, figures: Figures) -> str:
-    left = len(figures.scores(terms.baseline))
+    left, all_of_them = len(figures.scores(terms.baseline)), counted(figures.blocks, "block")
     if left < (1 if terms.provisional else MIN_BLOCKS):
         return (
-            f"{terms.baseline} has all weighted cells in {left} of {figures.blocks} blocks: "
+            f"{terms.baseline} has all weighted cells in {left} of {all_of_them}: "
             "there is nothing to compare with."
         )
     out = [f"{effect.config}: {effect.excluded}" for effect in effects if effect.excluded]
@@ -180,7 +181,9 @@ def notes(figures: Figures, terms: Terms, scores: Scores) -> tuple[str, ...]:
             )
         missing = figures.blocks - len(values)
         if missing and values:
-            found.append(f"{config} is out of {missing} of {figures.blocks} blocks: void cells")
+            found.append(
+                f"{config} is out of {missing} of {counted(figures.blocks, 'block')}: void cells"
+            )
     return tuple(found)
 
 

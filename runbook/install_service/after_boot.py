@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from runbook.checks import counted
 from runbook.hosts.base import Host
 from runbook.install_service.proofs import Proof, judge, unprovable
 from runbook.install_service.service import Service
@@ -93,7 +94,7 @@ def judge_boot(boot: Boot, starts: list[Start], manifest: Mapping[str, Any]) -> 
     served = next((start for start in starts if start.served_s is not None), None)
     name = f"boot {boot.number[:8]}"
     if served is None or served.served_s is None:
-        said = f"{name}: started {len(starts)} times, it has not served yet"
+        said = f"{name}: started {counted(len(starts), 'time')}, it has not served yet"
         return judge(NAME, [said], "")
     by_hand = boot.over_s is not None and served.at_s > boot.over_s and not served.planned
     said = (

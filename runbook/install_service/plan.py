@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal
 
-from runbook.checks import Check
+from runbook.checks import Check, counted
 from runbook.errors import Blocked
 from runbook.install_service import guard
 from runbook.install_service.facts import HostFacts
@@ -202,8 +202,8 @@ def start_timeout(params: Params, load_s: Sequence[float]) -> tuple[float, str]:
     slowest_s = max(load_s)
     wait_s = float(round(max(LOAD_FACTOR * slowest_s, START_FLOOR_S)))
     return wait_s, (
-        f"a start may take {wait_s:g} s: {LOAD_FACTOR:g} times the slowest of {len(load_s)} "
-        f"measured loads ({slowest_s:.1f} s), at least {START_FLOOR_S:g} s"
+        f"a start may take {wait_s:g} s: {LOAD_FACTOR:g} times the slowest of "
+        f"{counted(len(load_s), 'measured load')} ({slowest_s:.1f} s), at least {START_FLOOR_S:g} s"
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
+from runbook.checks import counted
 from runbook.engines.ladder import first_model, stream
 from runbook.errors import NotProved, RunbookError
 from runbook.hosts import Box
@@ -221,4 +222,6 @@ def _prove_journal(service: Service) -> Proof:
     faults = [] if ready else ["no line of the gate in it"]
     faults += [f"messages were dropped: {lost[-1]}"] if lost else []
     last = ready[-1].partition("gate: ")[2] if ready else ""
-    return judge("journal", faults, f"{len(lines)} lines, {len(ready)} starts: {last}")
+    return judge(
+        "journal", faults, f"{counted(len(lines), 'line')}, {counted(len(ready), 'start')}: {last}"
+    )

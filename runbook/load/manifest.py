@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from runbook.checks import counted
 from runbook.load.records import Prompt
 
 #: Nobody but the server knows how many tokens a prompt is once its chat template is around it.
@@ -53,7 +54,7 @@ class Manifest:
 
     def sentence(self) -> str:
         """In one line."""
-        said = f"{self.prompts} prompts of {self.source} ({self.form}), input "
+        said = f"{counted(self.prompts, 'prompt')} of {self.source} ({self.form}), input "
         if self.tokens_in:
             said += f"{self.tokens_in.p50:.0f} tokens at the median, {self.tokens_in.p99:.0f} p99"
         else:

@@ -67,7 +67,7 @@ def is_unchanged(wanted: dict[str, Any], found: dict[str, Any]) -> bool:
 def _describe_file(file: dict[str, Any]) -> str:
     size = f"{file.get('size_bytes', 0)} bytes"
     if file["kind"] == "folder":
-        size = f"{file.get('files')} files, {size}"
+        size = f"{file.get('files')} file{'s' * (file.get('files') != 1)}, {size}"
     if file.get("sha256"):
         return f"{size}, SHA-256 {file['sha256'][:12]}"
     stamp_s = (file.get("newest_mtime_ns") or file.get("mtime_ns") or 0) / 1e9
@@ -191,7 +191,8 @@ def read_nccl() -> dict[str, str]:
 
 
 def _cards(cards: list[dict[str, str]]) -> str:
-    return f"{len(cards)} GPUs, driver {', '.join(sorted({card['driver'] for card in cards}))}"
+    drivers = ", ".join(sorted({card["driver"] for card in cards}))
+    return f"{len(cards)} GPU{'s' * (len(cards) != 1)}, driver {drivers}"
 
 
 def judge_port(port: int, held: bool, holders: list[str]) -> Answer:

@@ -10,8 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from runbook import cells
+from runbook import cells, decision
 from runbook.cells import Cell
+from runbook.decision import Decision
+from runbook.errors import BadInput
 from runbook.launch.spec import LaunchSpec
 from runbook.params import BASELINE
 from runbook.run import Run, Step
@@ -55,8 +57,15 @@ class Artefacts:
     @cached_property
     def decision(self) -> dict[str, Any] | None:
         """decision.json, unless it is older than the last attempt to choose."""
-        found = self.run.read_json("decision.json") if self.is_since("decision.json") else None
-        return found if isinstance(found, dict) else None
+        return json.loads(self.decided.to_json()) if self.decided else None
+
+    @cached_property
+    def decided(self) -> Decision | None:
+        """The same as what it is read into."""
+        path = self.path / "decision.json"
+        if not self.is_since("decision.json"):
+            return None
+        return decision.from_json(path.read_bytes(), str(path))
 
     @property
     def chosen(self) -> str | None:
@@ -73,28 +82,33 @@ class Artefacts:
     @cached_property
     def launches(self) -> dict[str, dict[str, Any]]:
         """launches.json: per configuration its spec, load times and what the server said."""
-        return dict(self.run.read_json("launches.json") or {})
+        return self._mapping("launches.json")
 
     @cached_property
     def notes(self) -> list[str]:
         """Remarks of the benchmark on itself."""
-        measured = self.run.read_json("measured.json") or {}
+        measured = self._mapping("measured.json")
         return [*measured.get("notes", []), *measured.get("remarks", [])]
 
     def spec(self, config: str) -> LaunchSpec | None:
         """The launch of a configuration as measured; ``None`` where it was not started."""
         found = self.launches.get(config, {}).get("spec")
-        return LaunchSpec(**{**found, "argv": tuple(found["argv"])}) if found else None
+        try:
+            return LaunchSpec(**{**found, "argv": tuple(found["argv"])}) if found else None
+        except (TypeError, KeyError):
+            raise self._damaged("launches.json") from None
 
     @cached_property
     def stack(self) -> dict[str, Any]:
         """stack.json."""
-        return dict(self.run.read_json("stack.json") or {})
+        found = self._mapping("stack.json")
+        self._rows("stack.json", found.get("checks", []), "name", "status", "found")
+        return found
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """service/manifest.json."""
-        return dict(self.run.read_json("service/manifest.json") or {})
+        return self._mapping("service/manifest.json")
 
     @property
     def unmeasured(self) -> str | None:
@@ -106,12 +120,13 @@ class Artefacts:
     def proofs(self) -> list[dict[str, Any]]:
         """service/proofs.json, unless it is older than the last attempt to install."""
         name = "service/proofs.json"
-        return list(self.run.read_json(name) or []) if self.is_since(name) else []
+        found = self.run.read_json(name) if self.is_since(name) else []
+        return self._rows(name, found, "name", "status", "evidence")
 
     @cached_property
     def set_by_server(self) -> dict[str, str]:
         """service/set_by_server.json: variables that the server set for its own processes."""
-        return dict(self.run.read_json("service/set_by_server.json") or {})
+        return self._mapping("service/set_by_server.json")
 
     def service_file(self, name: str) -> str | None:
         """A text file of ``service/``: the unit, ``diff.txt``, ``journal.txt``."""
@@ -125,7 +140,7 @@ class Artefacts:
         with path.open(encoding="utf-8", errors="replace") as file:
             for line in file:
                 if line.endswith("\n") and line.strip():
-                    yield json.loads(line)
+                    yield self._row(line)
 
     def is_since(self, name: str, *stages: str) -> bool:
         """Whether a file is there, and was written after these stages were last begun.
@@ -140,6 +155,35 @@ class Artefacts:
         return all(step.status != "pending" for step in steps) and all(
             datetime.fromisoformat(started).timestamp() <= path.stat().st_mtime
             for started in filter(None, begun)
+        )
+
+    def _row(self, line: str) -> dict[str, Any]:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        keys = ("config", "tokens_out", "error_kind")
+        return self._rows("requests.jsonl", [row], *keys)[0]
+
+    def _mapping(self, name: str) -> dict[str, Any]:
+        found = self.run.read_json(name)
+        if found is None or isinstance(found, dict):
+            return found or {}
+        raise self._damaged(name)
+
+    def _rows(self, name: str, rows: Any, *keys: str) -> list[dict[str, Any]]:
+        """``rows`` if it is a list of which each has these keys. Raises ``BadInput``."""
+        if isinstance(rows, list) and all(
+            isinstance(row, dict) and {*keys} <= row.keys() for row in rows
+        ):
+            return rows
+        raise self._damaged(name)
+
+    def _damaged(self, name: str) -> BadInput:
+        return BadInput(
+            f"{self.path / name} is not as the runbook wrote it",
+            "an artefact that nobody has changed",
+            "run its stage again: runbook run PARAMS --from STAGE",
         )
 
     def _text(self, name: str) -> str | None:

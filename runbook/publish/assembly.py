@@ -18,8 +18,8 @@ from runbook.publish import run_figures, sections
 from runbook.publish.artefacts import Artefacts
 from runbook.publish.figure import Figure
 from runbook.publish.outline import KEYS, OUTLINE, Section
-from runbook.publish.state import headline, not_reached, unfinished, verdict_lines
-from runbook.publish.tables import Markdown, escape
+from runbook.publish.state import headline, not_reached, unfinished, verdict_lines, why_stopped
+from runbook.publish.tables import Markdown, escape, joined
 from runbook.run import STAGES
 
 _FROM_ARTEFACTS: Mapping[str, Callable[[Path], Markdown]] = {
@@ -116,7 +116,7 @@ def _cells_from_artefacts(found: Artefacts, section: Section) -> list[NotebookNo
     """What the artefacts give for a section that no notebook bears, or why there is nothing."""
     if section.key == "verdict":
         lines = [f"{number}. {line}" for number, line in enumerate(verdict_lines(found), 1)]
-        return [new_markdown_cell("\n".join(lines))]
+        return [new_markdown_cell(str(joined("\n".join(lines), why_stopped(found))))]
     step = found.steps[section.step] if section.step else None
     if step is not None and not _is_there(found, section):
         return [new_markdown_cell(not_reached(found, step))]

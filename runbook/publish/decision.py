@@ -18,7 +18,7 @@ def decision_table(run_path: Path) -> Markdown:
     """The decision: gains with intervals, single points, what it costs and what would flip it."""
     found = Artefacts.of(run_path)
     decision = found.decision
-    if decision is None:
+    if decision is None or found.decided is None:
         return Markdown("*Nothing was decided.*")
     head = f"**{escape(str(decision['choice'] or 'No choice'))}**"
     head += f" ({str(decision['status']).replace('_', ' ')}): {escape(decision['reason'])}"
@@ -29,8 +29,10 @@ def decision_table(run_path: Path) -> Markdown:
         _weights(decision),
         table((_point_row(point) for point in decision["points"]), right=_FIGURES),
         titled_list("What it costs", [*_alone(decision, found.chosen), *decision["costs"]]),
-        titled_list("What would flip it", map(_flip, decision["flips"])),
-        titled_list("Where the gain changes sign", map(_crossover, decision["crossovers"])),
+        titled_list("What would flip it", (flip.sentence for flip in found.decided.flips)),
+        titled_list(
+            "Where the gain changes sign", (one.sentence for one in found.decided.crossovers)
+        ),
         titled_list("Notes", [*decision["advice"], *decision["notes"]]),
     )
 
@@ -98,22 +100,3 @@ def point_label(point: Mapping[str, Any]) -> str:
     """``C=8``, or ``C=8 at 65536 tokens``."""
     context = point.get("context_tokens")
     return f"C={point['concurrency']}" + ("" if context is None else f" at {context} tokens")
-
-
-def _flip(flip: Mapping[str, Any]) -> str:
-    then = flip["choice"] or str(flip["status"]).replace("_", " ")
-    if flip["kind"] == "mix":
-        ends = f"from {point_label(flip['source'])} to {point_label(flip['target'])}"
-        return f"{100 * flip['amount']:.1f} % of the time moved {ends}: {then}"
-    where = point_label(flip["target"]) if flip["target"] else "every point"
-    return f"{flip['config']} {percent(1 + flip['amount'])} at {where}: {then}"
-
-
-def _crossover(found: Mapping[str, Any]) -> str:
-    context = found["context_tokens"]
-    at = "" if context is None else f" at {context} tokens"
-    low = "below what was measured" if found["low"] is None else f"{found['low']:.3g}"
-    high = "above what was measured" if found["high"] is None else f"{found['high']:.3g}"
-    span = f"95 %: {low} to {high}" if found["interval"] else "no interval"
-    where = f"C = {found['concurrency']:.3g} ({span})"
-    return f"{found['config']}{at} gains {found['gains']} {where}"

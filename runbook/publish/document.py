@@ -23,6 +23,7 @@ from nbformat.v4 import new_output
 from traitlets.config import Config
 
 from runbook import atomic
+from runbook.checks import counted
 from runbook.errors import BadInput, HostFailed, RunbookWarning
 from runbook.hosts import LocalHost
 from runbook.hosts.base import Host
@@ -102,7 +103,7 @@ def write_on(host: Host, run_path: Path, to: str) -> str:
     text, figures = render(run_path, folder)
     last = _keep_last(host, path, text)
     kept = _write(host, path, text, figures, folder)
-    said = f"{to}: written, with {len(figures)} figures{_kept_as(kept)}"
+    said = f"{to}: written, with {counted(len(figures), 'figure')}{_kept_as(kept)}"
     said += f"; the record of the run before is kept as {last}" if last else ""
     if "html" in Artefacts.of(run_path).run.params.record.formats:
         beside = posixpath.splitext(path)[0] + ".html"

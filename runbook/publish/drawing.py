@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -13,12 +15,15 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
 from runbook.cells import Cell
+from runbook.checks import counted
 from runbook.params import BASELINE
 from runbook.publish.figure import Figure
 
 DOTS_PER_INCH = 150
 Ends = tuple[float | None, float | None]
 Line = Literal["-", "--", "-.", ":"]
+#: Points of a decision with their shares.
+Weights = Sequence[tuple[Mapping[str, Any], float]]
 
 #: Okabe and Ito's colours, told apart by colour-blind readers; markers and lines differ as well.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -105,6 +110,26 @@ def by_concurrency(
     return dict(sorted(found.items()))
 
 
+def paired_gains(cells: Sequence[Cell], config: str, weights: Weights) -> list[float]:
+    """Gain over the baseline of the same block, in per cent, a block each: the mean of log-ratios
+    over points, weighted. A block that lacks a cell with weight is left out."""
+    speeds = {
+        (cell.config, cell.block, cell.concurrency, cell.context_tokens): cell.output_tok_s
+        for cell in cells
+        if cell.usable and cell.output_tok_s
+    }
+    found = []
+    for block in sorted({cell.block for cell in cells}):
+        places = [(block, at["concurrency"], at.get("context_tokens")) for at, w in weights if w]
+        pairs = [(speeds.get((config, *one)), speeds.get((BASELINE, *one))) for one in places]
+        shares = [share for _, share in weights if share]
+        if all(own and base for own, base in pairs):
+            logs = (math.log(own / base) for own, base in pairs if own and base)
+            score = math.fsum(map(operator.mul, shares, logs)) / math.fsum(shares)
+            found.append(100 * math.expm1(score))
+    return found
+
+
 def concurrency_axis(axes: Axes, cells: Sequence[Cell]) -> dict[int, float]:
     """Concurrencies at equal distances: where each lies."""
     values = sorted({cell.concurrency for cell in cells})
@@ -169,4 +194,4 @@ def cells_source(cells: Sequence[Cell]) -> str:
     blocks = len({cell.block for cell in cells})
     usable = sum(cell.usable for cell in cells)
     left_out = f", {len(cells) - usable} not usable and left out" if usable < len(cells) else ""
-    return f"cells.csv, {len(cells)} cells in {blocks} blocks{left_out}"
+    return f"cells.csv, {counted(len(cells), 'cell')} in {counted(blocks, 'block')}{left_out}"

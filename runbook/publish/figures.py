@@ -14,9 +14,10 @@ from matplotlib.ticker import MaxNLocator
 
 from runbook import intervals
 from runbook.cells import Cell
-from runbook.params import BASELINE
+from runbook.checks import counted
 from runbook.publish.drawing import (
     Style,
+    Weights,
     by_concurrency,
     canvas,
     cells_source,
@@ -26,6 +27,7 @@ from runbook.publish.drawing import (
     draw_legend,
     draw_steps,
     finish,
+    paired_gains,
     present,
     shade_blocks,
     shift_of,
@@ -71,7 +73,8 @@ def ratio(cells: Sequence[Cell], decision: Mapping[str, Any], order: Sequence[st
     drawn, (axes,) = canvas(7.2, 4.2)
     axes.axhspan(-100 * margin, 100 * margin, color="#bbbbbb", alpha=0.35, lw=0)
     axes.axhline(0, color="#000000", lw=1)
-    said = _draw_effects(axes, effects, cells, look)
+    mix = [(weight["point"], float(weight["share"])) for weight in decision["weights"]]
+    said = _draw_effects(axes, effects, cells, look, mix)
     axes.set_ylabel("throughput against baseline (%)")
     axes.set_title(f"Gain over the baseline, 95 % interval; grey: margin of {100 * margin:g} %")
     axes.title.set_fontsize(10)
@@ -129,7 +132,8 @@ def user_speed(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
 
 
 def latency(records: Iterable[Mapping[str, Any]], order: Sequence[str] = ()) -> Figure:
-    """Distributions of TTFT and TPOT over single requests, one row a concurrency (at most four).
+    """Distributions of TTFT and TPOT over the requests of all cells together, one row a
+    concurrency (at most four).
 
     ``records``: rows with ``config``, ``concurrency``, ``ttft_ms`` and ``tpot_ms`` (``None`` is
     left out).
@@ -145,10 +149,12 @@ def latency(records: Iterable[Mapping[str, Any]], order: Sequence[str] = ()) -> 
         for column, (key, title) in enumerate((("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"))):
             one = axes[2 * line + column]
             said += _draw_distributions(one, here, key, title, look)
-            one.set_title(f"C={concurrency}", fontsize=9)
+            one.set_title(f"{title} at C={concurrency}, requests of all cells", fontsize=9)
     draw_legend(drawn, names, look)
-    alt = "Distribution of TTFT and TPOT, medians in ms: " + ("; ".join(said) or "no request")
-    return finish(drawn, "latency_distributions", alt, f"requests.jsonl, {len(rows)} requests")
+    alt = "TTFT and TPOT over the requests of all cells, medians in ms: "
+    alt += "; ".join(said) or "no request"
+    source = f"requests.jsonl, {counted(len(rows), 'request')}"
+    return finish(drawn, "latency_distributions", alt, source)
 
 
 def run_order(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
@@ -169,27 +175,15 @@ def run_order(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
     axes.set_xlabel("cell, in the order of the run; shading: blocks")
     axes.set_ylabel("throughput against own mean (%)")
     axes.set_title("Drift over the run", fontsize=10)
+    if alone := len(usable) == len({_place(cell) for cell in usable}):
+        axes.set_ylim(-1, 1)
+        axes.text(0.5, 0.75, _NO_DRIFT, transform=axes.transAxes, ha="center", color="#555555")
     draw_legend(drawn, {cell.config for cell in usable}, look)
     worst = f"largest {max(offs, key=abs):+.1f} %" if offs else "no usable cell"
-    alt = f"Throughput of {len(offs)} cells against their own mean in the order run: {worst}"
+    worst = _NO_DRIFT if alone and offs else worst
+    counts = counted(len(offs), "cell")
+    alt = f"Throughput of {counts} against their own mean in the order run: {worst}"
     return finish(drawn, "run_order", alt, cells_source(cells))
-
-
-def paired_gains(cells: Sequence[Cell], config: str, point: Mapping[str, Any]) -> list[float]:
-    """Gain over the baseline's cell of the same block at one point, in per cent, a block each."""
-    here = [
-        cell
-        for cell in cells
-        if cell.usable
-        and (cell.concurrency, cell.context_tokens)
-        == (point["concurrency"], point.get("context_tokens"))
-    ]
-    base = {cell.block: cell.output_tok_s for cell in here if cell.config == BASELINE}
-    return [
-        100 * (cell.output_tok_s / reference - 1)
-        for cell in here
-        if cell.config == config and cell.output_tok_s and (reference := base.get(cell.block))
-    ]
 
 
 def _point_label(point: Mapping[str, Any] | None) -> str:
@@ -204,6 +198,7 @@ def _draw_effects(
     effects: Sequence[Mapping[str, Any]],
     cells: Sequence[Cell],
     look: Mapping[str, Style],
+    mix: Weights,
 ) -> list[str]:
     """Gains in per cent with their intervals, side by side at each point; returns them in words."""
     labels = list(dict.fromkeys(_point_label(effect["point"]) for effect in effects))
@@ -217,8 +212,8 @@ def _draw_effects(
         mean = 100 * (float(effect["ratio"]) - 1)
         style, label = look[effect["config"]], _point_label(effect["point"])
         x = labels.index(label) + shift_of(names.index(effect["config"]), len(names))
-        if effect["point"] is not None:
-            draw_blocks(axes, x, paired_gains(cells, effect["config"], effect["point"]), style)
+        weights = [(effect["point"], 1.0)] if effect["point"] else mix
+        draw_blocks(axes, x, paired_gains(cells, effect["config"], weights), style)
         ends = [None if end is None else 100 * (end - 1) for end in (effect["low"], effect["high"])]
         draw_interval(axes, x, mean, (ends[0], ends[1]), style)
         said.append(f"{effect['config']} {mean:+.1f} % at {' '.join(label.split())}")
@@ -279,11 +274,18 @@ def _off_own_mean(cells: Sequence[Cell]) -> list[float]:
     """Per cent that each cell lies off the mean of its configuration, concurrency and context."""
     own: dict[tuple[str, int, int | None], list[float]] = {}
     for cell in cells:
-        key = (cell.config, cell.concurrency, cell.context_tokens)
-        own.setdefault(key, []).append(cell.output_tok_s or 0.0)
+        own.setdefault(_place(cell), []).append(cell.output_tok_s or 0.0)
     means = {key: statistics.fmean(values) for key, values in own.items()}
     return [
         100 * ((cell.output_tok_s or 0.0) / mean - 1) if mean else 0.0
         for cell in cells
-        for mean in [means[cell.config, cell.concurrency, cell.context_tokens]]
+        for mean in [means[_place(cell)]]
     ]
+
+
+#: What the figure of the run order says of a single block.
+_NO_DRIFT = "each was measured once: drift cannot be seen"
+
+
+def _place(cell: Cell) -> tuple[str, int, int | None]:
+    return cell.config, cell.concurrency, cell.context_tokens

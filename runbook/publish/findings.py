@@ -10,7 +10,7 @@ from typing import Any
 from runbook import intervals
 from runbook.cells import Cell
 from runbook.publish.artefacts import Artefacts
-from runbook.publish.state import status_in_document
+from runbook.publish.state import sentence, status_in_document
 from runbook.publish.tables import (
     UNKNOWN,
     Code,
@@ -37,7 +37,7 @@ def todo_table(run_path: Path, in_document: bool = False) -> Markdown:
             else step.status.replace("_", " "),
             "started": step.started or "-",
             "ended": step.ended or "-",
-            "reason": step.reason or "-",
+            "reason": sentence(step.reason) if step.reason else "-",
         }
         for step in found.steps.values()
     )
@@ -85,7 +85,7 @@ def by_reason(items: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[
     """Names of checks or proofs by their status and what is said of it."""
     groups: dict[tuple[str, str], list[str]] = {}
     for item in items:
-        why = str(item.get("evidence") or item.get("found") or "no reason was noted")
+        why = sentence(str(item.get("evidence") or item.get("found") or ""))
         groups.setdefault((str(item["status"]), why), []).append(str(item["name"]))
     return groups
 
@@ -148,6 +148,7 @@ def benchmark_table(run_path: Path) -> Markdown:
             decimals=_DECIMALS,
             empty="No cell was measured.",
         ),
+        _OF_WHAT if rows else "",
         _acceptance_by_kind(found),
         _left_out([cell for cell in found.cells if not cell.usable]),
         titled_list("Notes", found.notes),
@@ -192,6 +193,10 @@ def _said_by_servers(found: Artefacts) -> str:
     return f"Checks of the servers that did not pass:\n\n{table(open_checks, columns)}"
 
 
+_OF_WHAT = (
+    "Means over cells: a p50 is that of each cell's own requests, averaged. In the figure of "
+    "distributions the requests of all cells are one heap."
+)
 _DECIMALS = {
     "tok/s": 1,
     "TTFT p50 (ms)": 0,

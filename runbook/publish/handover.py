@@ -9,7 +9,7 @@ from pathlib import Path
 from runbook.launch.unit_file import UnitFile, parse_unit
 from runbook.params import Params
 from runbook.publish.artefacts import Artefacts
-from runbook.publish.state import how_it_stands
+from runbook.publish.state import how_it_stands, in_full, sentence
 from runbook.publish.tables import UNKNOWN, Code, Markdown, code, escape, fence, joined, table
 
 #: The command line as it lies in a clone.
@@ -52,14 +52,18 @@ def service_section(run_path: Path) -> Markdown:
 
 
 def proofs_table(run_path: Path) -> Markdown:
-    """Each proof, how it ended, and the evidence."""
-    return table(
-        (
-            {"proof": proof["name"], "status": proof["status"], "evidence": proof["evidence"]}
-            for proof in Artefacts.of(run_path).proofs
-        ),
-        empty="No proof was made.",
+    """Each proof, how it ended, and the evidence; a long one in a block of its own below."""
+    proofs = Artefacts.of(run_path).proofs
+    rows = (
+        {
+            "proof": proof["name"],
+            "status": proof["status"],
+            "evidence": sentence(str(proof["evidence"])),
+        }
+        for proof in proofs
     )
+    long = (in_full(str(proof["name"]), str(proof["evidence"])) for proof in proofs)
+    return joined(table(rows, empty="No proof was made."), *long)
 
 
 def operations(run_path: Path) -> Markdown:

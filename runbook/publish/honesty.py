@@ -120,15 +120,17 @@ def limits(run_path: Path) -> Markdown:
 
 
 def _limits(found: Artefacts) -> list[str]:
-    params, benchmark = found.run.params, found.run.params.benchmark
-    highest = max(benchmark.concurrencies)
-    lines = [
-        f"Concurrencies other than {', '.join(map(str, sorted(benchmark.concurrencies)))}; "
-        f"nothing above {highest} was sent.",
-        f"Answers longer than {params.workload.output_tokens} tokens, and days of uninterrupted "
-        "service.",
-        "Open traffic: the load is a closed loop, each stream waits for its answer.",
-    ]
+    params = found.run.params
+    sent = sorted({cell.concurrency for cell in found.cells if cell.requests})
+    lines = ["Any load: nothing was measured in this run."]
+    if sent:
+        at = ", ".join(map(str, sent))
+        lines = [
+            f"Concurrencies other than {at}; nothing above {sent[-1]} was sent.",
+            f"Answers longer than {params.workload.output_tokens} tokens, and days of "
+            "uninterrupted service.",
+            "Open traffic: the load is a closed loop, each stream waits for its answer.",
+        ]
     kinds = speculation_kinds(found)
     if kinds and not any("eagle" in kind.lower() for kind in kinds):
         lines.append(f"EAGLE-3: the speculation here is {', '.join(map(code, kinds))}.")

@@ -8,7 +8,15 @@ from itertools import groupby
 
 from matplotlib.axes import Axes
 
-from runbook.publish.drawing import Style, canvas, draw_legend, finish, styles
+from runbook.publish.drawing import (
+    Style,
+    canvas,
+    draw_interval,
+    draw_legend,
+    finish,
+    shift_of,
+    styles,
+)
 from runbook.publish.figure import Figure
 
 Gain = tuple[float, float | None, float | None]
@@ -52,12 +60,15 @@ def choice_by_mix(sweep: MixSweep, order: Sequence[str] = ()) -> Figure:
     margin = 100 * sweep.margin
     axes.axhspan(-margin, margin, color=_NO_CHOICE, alpha=0.35, lw=0)
     axes.axhline(0, color="#000000", lw=1)
-    for config, gains in sweep.gains.items():
-        _draw_gains(axes, sweep.shares, gains, look[config])
-    axes.axvline(100 * sweep.now, color="#555555", lw=1.2, ls=":")
+    if len(sweep.shares) == 1:
+        _draw_point(axes, sweep, look)
+    else:
+        for config, gains in sweep.gains.items():
+            _draw_gains(axes, sweep.shares, gains, look[config])
+        axes.axvline(100 * sweep.now, color="#555555", lw=1.2, ls=":")
+        axes.set_xlabel(f"share of time at {sweep.label} (%); dotted: the mix asked for")
     axes.margins(x=0, y=0.12)
     _draw_choices(axes, sweep, look)
-    axes.set_xlabel(f"share of time at {sweep.label} (%); dotted: the mix asked for")
     axes.set_ylabel("throughput against baseline (%)")
     axes.set_title(
         f"Gain by traffic mix, 95 % interval; grey: margin of {margin:g} %; strip: the choice",
@@ -74,9 +85,8 @@ def _draw_gains(
     if not known:
         return
     x = [share for share, _ in known]
-    alone = style.marker if len(x) == 1 else ""
     mean = [100 * (gain[0] - 1) for _, gain in known]
-    axes.plot(x, mean, style.line + alone, color=style.colour, lw=1.6)
+    axes.plot(x, mean, style.line, color=style.colour, lw=1.6)
     ends = [
         (share, 100 * (gain[1] - 1), 100 * (gain[2] - 1))
         for share, gain in known
@@ -87,9 +97,21 @@ def _draw_gains(
         axes.fill_between(at, low, high, color=style.colour, alpha=0.15, lw=0.8)
 
 
+def _draw_point(axes: Axes, sweep: MixSweep, look: Mapping[str, Style]) -> None:
+    """Gains where there is one point alone, and so no mix that could move."""
+    for place, (config, (gain,)) in enumerate(sweep.gains.items()):
+        if gain:
+            mean, *ends = (None if one is None else 100 * (one - 1) for one in gain)
+            x = 50 + 100 * shift_of(place, len(sweep.gains))
+            draw_interval(axes, x, mean or 0.0, (ends[0], ends[1]), look[config])
+    axes.set_xlim(0, 100)
+    axes.set_xticks([50], [sweep.label])
+    axes.set_xlabel("all the time at the one point that was measured")
+
+
 def _draw_choices(axes: Axes, sweep: MixSweep, look: Mapping[str, Style]) -> None:
     """The strip at the foot: the colour of the choice, hatched grey where there is none."""
-    step = 50 / max(1, len(sweep.shares) - 1)
+    step = 50 / (len(sweep.shares) - 1) if len(sweep.shares) > 1 else 100
     for start, end, choice in sweep.spans():
         colour = look[choice].colour if choice else _NO_CHOICE
         left, right = max(0.0, 100 * start - step), min(100.0, 100 * end + step)
@@ -99,6 +121,8 @@ def _draw_choices(axes: Axes, sweep: MixSweep, look: Mapping[str, Style]) -> Non
 
 
 def _in_words(sweep: MixSweep) -> str:
+    if len(sweep.shares) == 1:
+        return f"Choice at {sweep.label}: {sweep.choices[0] or 'no clear choice'}"
     said = [
         f"{choice or 'no clear choice'} from {100 * start:.0f} % to {100 * end:.0f} %"
         for start, end, choice in sweep.spans()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from runbook.checks import counted
 from runbook.publish.artefacts import Artefacts
-from runbook.publish.tables import escape, number
+from runbook.publish.tables import escape, fence, number
 from runbook.run import Step
 
 #: Steps that are at work while a document is exported: it is what they do.
@@ -12,6 +13,11 @@ _EXPORTING = ("draft", "publish", "plan_document")
 #: How the reason of a step begins that ended without an installed service.
 _NOT_INSTALLED = "not installed: "
 
+NO_REASON = "no reason was noted"
+
+#: Characters of a reason that the head of the document has room for.
+_SENTENCE = 300
+
 
 def headline(found: Artefacts) -> str:
     """One line: ``Complete...``, ``FAILED at ...``, ``INTERRUPTED at ...``, ``DRAFT: ...``,
@@ -19,15 +25,15 @@ def headline(found: Artefacts) -> str:
     stopped = _stopped(found)
     if stopped is not None:
         word = "FAILED" if stopped.status == "failed" else "INTERRUPTED"
-        return f"{word} at {stopped.name}: {_reason(stopped)}"
+        return f"{word} at {stopped.name}: {sentence(stopped.reason)}"
     for step in found.steps.values():
         if step.status == "in_progress" and step.name not in _EXPORTING:
             return f"DRAFT: {step.name} is still at work"
     service = found.steps["install_service"]
     if service.status == "skipped" and service.reason.startswith(_NOT_INSTALLED):
-        return f"Measured and chosen, {_reason(service)}"
+        return f"Measured and chosen, {sentence(service.reason)}"
     if service.status == "skipped":
-        return f"DRAFT: the service is not installed: {_reason(service)}"
+        return f"DRAFT: the service is not installed: {sentence(service.reason)}"
     if service.status != "completed":
         return "DRAFT: the service is not installed yet"
     if found.unmeasured is not None:
@@ -54,9 +60,9 @@ def not_reached(found: Artefacts, step: Step) -> str:
 def how_it_stands(step: Step) -> str:
     """A step and its status as a clause of Markdown, with the reason where there is one."""
     if step.status in ("failed", "interrupted"):
-        return f"{step.name} {step.status}: {escape(_reason(step))}"
+        return f"{step.name} {step.status}: {escape(sentence(step.reason))}"
     if step.status == "skipped":
-        return f"{step.name} was skipped: {escape(_reason(step))}"
+        return f"{step.name} was skipped: {escape(sentence(step.reason))}"
     if step.status == "in_progress":
         return f"{step.name} is still at work."
     return f"{step.name} has {'ended' if step.status == 'completed' else 'not been started'}."
@@ -93,7 +99,8 @@ def gain(effect: dict[str, object]) -> str:
     if not isinstance(ratio, float | int):
         return "unknown"
     if isinstance(low, float | int) and isinstance(high, float | int):
-        span = f"95 %: {percent(low)} to {percent(high)}, {effect['blocks']} blocks"
+        blocks = counted(int(str(effect["blocks"])), "block")
+        span = f"95 %: {percent(low)} to {percent(high)}, {blocks}"
     else:
         span = "no interval"
     return f"{percent(ratio)} ({span})"
@@ -143,7 +150,7 @@ def _service(found: Artefacts) -> str:
     for proof in found.proofs:
         by_status[str(proof["status"])] = by_status.get(str(proof["status"]), 0) + 1
     counts = ", ".join(f"{number(n)} {status.replace('_', ' ')}" for status, n in by_status.items())
-    return f"{unit}, {len(found.proofs)} proofs: {escape(counts)}."
+    return f"{unit}, {counted(len(found.proofs), 'proof')}: {escape(counts)}."
 
 
 def _stopped(found: Artefacts) -> Step | None:
@@ -153,5 +160,23 @@ def _stopped(found: Artefacts) -> Step | None:
     )
 
 
-def _reason(step: Step) -> str:
-    return " ".join(step.reason.split()) or "no reason was noted"
+def sentence(reason: str) -> str:
+    """A reason as one short line; ``in_full`` has the rest."""
+    first, *more = reason.strip().split("\n")
+    line = " ".join(first.removesuffix(":").split() if more else first.split())
+    if len(line) > _SENTENCE:
+        line = (line[:_SENTENCE].rpartition(" ")[0] or line[:_SENTENCE]) + " ..."
+    return line or NO_REASON
+
+
+def in_full(name: str, reason: str) -> str:
+    """All that a step or a proof said, as a block; nothing where its one line is all."""
+    if sentence(reason) in (reason.strip(), NO_REASON):
+        return ""
+    return f"All that {escape(name)} said:\n\n{fence(reason)}"
+
+
+def why_stopped(found: Artefacts) -> str:
+    """In full why the run stopped; nothing where it did not, or one line is all."""
+    stopped = _stopped(found)
+    return in_full(stopped.name, stopped.reason) if stopped else ""

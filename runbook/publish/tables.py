@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from runbook.progress import in_jupyterlab
+
 if TYPE_CHECKING:
     import pandas
 
@@ -29,12 +31,18 @@ _LINE_START = re.compile(r"^(?:([-+](?=[\s-]|$)|[=#>:])|(\d{1,9})([.)])(?=\s|$))
 
 @dataclass(frozen=True)
 class Markdown:
-    """Finished Markdown that Jupyter displays as such and a terminal prints as it is."""
+    """Finished Markdown. JupyterLab shows its tables in a style of ours, any other Jupyter and the
+    record take the Markdown, a terminal prints it as it is."""
 
     text: str
 
-    def _repr_markdown_(self) -> str:
-        return self.text
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        bundle = {"text/markdown": self.text, "text/plain": self.text}
+        if in_jupyterlab() and "\n| " in f"\n{self.text}":
+            from runbook.publish.lab import as_html
+
+            bundle["text/html"] = as_html(self.text)
+        return bundle
 
     def __str__(self) -> str:
         return self.text

@@ -18,8 +18,8 @@ go to stderr, results to stdout. `NO_COLOR` takes colours away; off a terminal t
 """
 
 _COMPLETION = """## Completion
-The shell's completion is click's own. One of these lines, in the file that bash, zsh or fish reads
-at its start:
+The shell's completion is click's own. With `.venv/bin` on the `PATH`, one of these lines in the
+file that bash, zsh or fish reads at its start:
 
 ```sh
 eval "$(_RUNBOOK_COMPLETE=bash_source runbook)"

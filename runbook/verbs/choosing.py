@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from runbook import choose, foreign, params, traffic
-from runbook.checks import Verdict
+from runbook.checks import Verdict, counted
 
 _EQUAL = "no parameters were given: every measured point weighs the same"
 
@@ -65,8 +65,8 @@ def as_text(decision: choose.Decision) -> str:
 
 
 def _effect(effect: choose.Effect) -> str:
-    counted = f"{effect.blocks} block{'s' * (effect.blocks != 1)}"
-    return f"{effect.config}: {choose.show(effect)}, {counted}: {effect.excluded or effect.word}"
+    said = effect.excluded or effect.word
+    return f"{effect.config}: {choose.show(effect)}, {counted(effect.blocks, 'block')}: {said}"
 
 
 def _winner(winner: choose.PointWinner) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from runbook.checks import Status
+from runbook.checks import Status, counted
 from runbook.verify_stack.case import Answer, Launch, Missing
 from runbook.verify_stack.facts import model_paths
 from runbook.verify_stack.gpu_checks import in_range
@@ -125,13 +125,13 @@ def _lines_of_root(launch: Launch) -> set[str]:
 def check_nccl_graph(launch: Launch) -> Answer:
     """A graph of NCCL is made for one number of cards: with another one the start fails."""
     graph, gpus = launch.need("nccl_graph"), launch.case.stack.gpus
-    wanted = f"a readable graph of {gpus} GPUs"
+    wanted = f"a readable graph of {counted(gpus, 'GPU')}"
     if not graph["path"]:
         return "skipped", "NCCL_GRAPH_FILE is not set", "", ""
     if "why" in graph:
         fix = "correct NCCL_GRAPH_FILE, or give the service's user the right to read it"
         return "fail", f"{graph['path']}: {graph['why']}", wanted, fix
-    found = f"{graph['path']} ({graph['gpus']} GPUs, SHA-256 {graph['sha256'][:12]})"
+    found = f"{graph['path']} ({counted(graph['gpus'], 'GPU')}, SHA-256 {graph['sha256'][:12]})"
     fix = "write the graph again with NCCL_GRAPH_DUMP_FILE on all the cards that serve"
     return ("pass" if graph["gpus"] == gpus else "fail"), found, wanted, fix
 

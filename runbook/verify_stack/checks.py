@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from runbook.checks import Check
+from runbook.checks import Check, counted
 from runbook.errors import BadInput
 from runbook.params import Level, Params
 from runbook.verify_stack.case import Answer, Case, Launch, Machine, ask_machine
@@ -128,7 +128,7 @@ def _on_cards(name: str, machine: Machine) -> Check:
         return ask_machine(name, {**LINK_CHECKS, **MACHINE_CHECKS}[name], machine)
     if reading.value is None and name == "gpus" and reading.asked:
         fix = "install and load the NVIDIA driver; or set stack.gpus: 0 where none is needed"
-        return Check(name, "fail", reading.reason, f"{stack.gpus} GPUs", fix)
+        return Check(name, "fail", reading.reason, counted(stack.gpus, "GPU"), fix)
     if reading.value is None:
         return Check(name, "unknown", reading.reason)
     return GPU_CHECKS[name](machine.gpus(), stack)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from runbook.checks import Check
+from runbook.checks import Check, counted
 from runbook.params import Stack
 from runbook.verify_stack.gpus import Gpu, GpuList
 
@@ -18,14 +18,13 @@ _IDLE = frozenset(f"P{number}" for number in range(5, 16))
 
 def check_gpus(found: GpuList, stack: Stack) -> Check:
     """Whether as many cards answer as the parameters want."""
-    wanted, count = stack.gpus, len(found.gpus)
-    said = f"{count} GPUs" + "".join(f"; {fault}" for fault in found.faults)
-    if count != wanted or found.faults:
+    wanted, count = counted(stack.gpus, "GPU"), len(found.gpus)
+    said = counted(count, "GPU") + "".join(f"; {fault}" for fault in found.faults)
+    if count != stack.gpus or found.faults:
         fix = "see nvidia-smi and: journalctl -k -g NVRM; a lost card needs a reset or a reboot"
-        return Check("gpus", "fail", said, f"{wanted} GPUs", fix)
-    return Check(
-        "gpus", "pass", f"{said}: {_counted(gpu.name for gpu in found.gpus)}", f"{wanted} GPUs"
-    )
+        return Check("gpus", "fail", said, wanted, fix)
+    names = _counted(gpu.name for gpu in found.gpus)
+    return Check("gpus", "pass", f"{said}: {names}", wanted)
 
 
 def check_name(found: GpuList, stack: Stack) -> Check:

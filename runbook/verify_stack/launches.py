@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from runbook.checks import Check, Status
+from runbook.checks import Check, Status, counted
 from runbook.launch.spec import MANAGER_SETS
 from runbook.probe.ask import ServingFacts
 from runbook.verify_stack.accelerated import ACCELERATED_CHECKS, check_draft_fits
@@ -127,8 +127,8 @@ def _file(launch: Launch, role: str, sha256: str) -> Answer:
             fix = f"fetch the {role} again (git lfs pull, or hf download)"
             return "fail", f"{path}: {'; '.join(model['faults'])}", "every file whole", fix
         status: Status = "unknown" if sha256 else "pass" if file["files"] else "fail"
-        found = f"{file['files']} files, {file['size_bytes'] / GIB:.2f} GiB"
-        found += f", {model['shards']} shards" * bool(model["shards"])
+        found = f"{counted(file['files'], 'file')}, {file['size_bytes'] / GIB:.2f} GiB"
+        found += f", {counted(model['shards'], 'shard')}" * bool(model["shards"])
         return status, found, wanted, "stack.model_sha256 is for a single file"
     found = f"{file['size_bytes'] / GIB:.2f} GiB, SHA-256 {file['sha256'] or 'not taken'}"
     if not file["size_bytes"]:
@@ -185,7 +185,7 @@ def _environment(launch: Launch) -> Answer:
         return "warn", found, wanted, "let sitecustomize.py only set what is not set (setdefault)"
     if "LANG" in names:
         return "warn", "LANG is set", wanted, "LANG is not compared: the manager sets it as well"
-    return "pass", f"{len(names)} variables, none reserved", wanted, ""
+    return "pass", f"{counted(len(names), 'variable')}, none reserved", wanted, ""
 
 
 def _sitecustomize(launch: Launch) -> Answer:

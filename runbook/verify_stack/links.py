@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from runbook.checks import counted
 from runbook.probe.topology import fingerprint, pairs, topology_class
 from runbook.verify_stack.case import Answer, Machine, Missing
 
@@ -16,10 +17,11 @@ SMALL_BAR_MIB = 256
 def check_topology(machine: Machine) -> Answer:
     """Every pair told, of the class that the NCCL settings are for."""
     matrix, stack = machine.value("topology"), machine.stack
-    wanted = f"{stack.gpus} GPUs, {stack.topology or 'without NVLink, none across NUMA nodes'}"
+    links = stack.topology or "without NVLink, none across NUMA nodes"
+    wanted = f"{counted(stack.gpus, 'GPU')}, {links}"
     faults = list(matrix["faults"])
     if len(matrix["gpus"]) != stack.gpus:
-        faults.insert(0, f"{len(matrix['gpus'])} GPUs")
+        faults.insert(0, counted(len(matrix["gpus"]), "GPU"))
     if faults:
         fix = "run nvidia-smi topo -m again; a card that is missing needs a reset or a reboot"
         return "fail", "; ".join(faults), wanted, fix

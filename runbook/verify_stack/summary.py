@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from runbook.checks import counted
 from runbook.probe.ask import ServingFacts
 from runbook.probe.topology import pairs, topology_class
 from runbook.verify_stack.facts import Reading, StackFacts
@@ -89,7 +90,7 @@ def _files(facts: Mapping[str, Any]) -> str:
 def _file(file: Mapping[str, Any]) -> str:
     size = f"{file['size_bytes'] / GIB:.2f} GiB"
     if file["kind"] == "folder":
-        return f"{file['files']} files, {size}, listing SHA-256 {file['listing_sha256']}"
+        return f"{counted(file['files'], 'file')}, {size}, listing SHA-256 {file['listing_sha256']}"
     return f"{size}, SHA-256 {file['sha256'] or 'not taken'}"
 
 

@@ -166,6 +166,8 @@ def test_run_all_ends_with_a_verdict_and_without_errors(page, lab, shots, path):
     assert verdict.startswith("VERDICT ok: ")
     for kind in (ERRORS, STDERR):
         assert page.locator(kind).all_inner_texts() == []
+    table = page.locator(".runbook table").first
+    assert table.evaluate("one => getComputedStyle(one).fontVariantNumeric") == "tabular-nums"
     page.screenshot(path=shots / f"{path.stem}.png")
     if path.stem == "02_benchmark":
         progress_is_a_bar_with_the_last_figures(page)

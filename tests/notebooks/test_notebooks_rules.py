@@ -1,6 +1,7 @@
 """The committed notebooks: thin, parameterised alike, with prose, and without outputs."""
 
 import ast
+import re
 import subprocess
 import sys
 from itertools import pairwise
@@ -92,3 +93,15 @@ class TestEach:
     def test_its_record_cells_name_sections_of_the_document(self, path):
         for cell in code_cells(path):
             assert cell.metadata.get("record", "verdict") in KEYS
+
+
+def test_no_cell_may_hang_the_tests():
+    """A cell has five minutes, and figures need no display."""
+    (line,) = re.findall(
+        r"^\t.*pytest --nbmake .*$", (FOLDER.parent / "Makefile").read_text(), re.M
+    )
+    (limit_s,) = re.findall(r"--nbmake-timeout=(\d+)", line)
+    assert int(limit_s) <= 300
+    assert line.endswith(" notebooks/")
+    source = "\n".join(path.read_text() for path in (FOLDER.parent / "runbook").rglob("*.py"))
+    assert "pyplot" not in re.sub(r'"""?.*?"""?|#.*', "", source, flags=re.S)

@@ -178,16 +178,28 @@ def test_an_override_is_shown_with_reason_and_name(run):
 
 
 def test_a_failed_run_says_where_and_why(run):
-    set_todo(run, 1, "benchmark", "failed", "server died:\nout of memory")
+    set_todo(run, 1, "benchmark", "failed", "server died:\nline 1\nout of memory")
     for name in ("cells.csv", "service/manifest.json", "service/proofs.json"):
         (run.path / name).unlink()
     for number in (2, 3, 4, 5):
         next(run.path.glob(f"0{number}_*")).unlink()
     text = document.export(run.path).read_text()
-    assert "**FAILED at benchmark: server died: out of memory**" in text.splitlines()[:4]
-    assert section(text, "Benchmark").startswith("Not reached: benchmark failed: server died")
+    assert "**FAILED at benchmark: server died**" in text.splitlines()[:4]
+    *_, last = section(text, "Verdict").split("\n\n")
+    assert "3. **Run.** FAILED at benchmark: server died\n" in section(text, "Verdict") + "\n"
+    assert last == "```\nserver died:\nline 1\nout of memory\n```"
+    assert text.count("out of memory") == 1
+    assert section(text, "Benchmark") == "Not reached: benchmark failed: server died"
     assert section(text, "Proofs") == "Not reached: the run failed at benchmark."
     assert section(text, "Stack").startswith("| check")
+
+
+def test_a_long_reason_is_cut_in_the_head_and_whole_below(run):
+    set_todo(run, 1, "benchmark", "failed", " ".join(f"word{number}" for number in range(90)))
+    lines = document.export(run.path).read_text().splitlines()
+    assert len(lines[2]) < 340
+    assert lines[2].endswith(" ...**")
+    assert sum("word89" in line for line in lines) == 1
 
 
 def test_a_draft_says_that_the_service_is_not_installed(run):

@@ -2,6 +2,8 @@
 
 import io
 import json
+import math
+import statistics
 import subprocess
 import sys
 import warnings
@@ -12,7 +14,7 @@ from synthetic_run import decision, measured_cells, requests
 
 from runbook.errors import NotHere
 from runbook.publish import figures, run_figures
-from runbook.publish.drawing import styles
+from runbook.publish.drawing import cells_source, paired_gains, styles
 
 ORDER = ("baseline", "ngram-wide", "ngram-lean")
 
@@ -84,6 +86,29 @@ def test_more_configurations_than_colours_are_no_error():
 def test_a_void_cell_is_left_out_and_counted():
     assert sum(not cell.usable for cell in measured_cells()) == 1
     assert "ngram-wide 26.23 at C=8" in draw("throughput").alt
+
+
+def test_blocks_stand_beside_every_gain_also_that_of_the_mix():
+    cells, found = measured_cells(), decision()
+    for effect in found["effects"]:
+        weights = [(one["point"], one["share"]) for one in found["weights"]]
+        gains = paired_gains(cells, effect["config"], weights)
+        assert len(gains) == effect["blocks"]
+        mean = math.exp(statistics.fmean(math.log1p(gain / 100) for gain in gains))
+        assert mean == pytest.approx(effect["ratio"])
+
+
+def test_of_a_single_block_no_drift_is_claimed():
+    alone = figures.run_order([cell for cell in measured_cells() if cell.block == 1], ORDER)
+    assert alone.alt.endswith("each was measured once: drift cannot be seen")
+    assert "largest" in draw("run_order").alt
+    assert "cannot" not in draw("run_order").alt
+
+
+def test_one_is_not_said_as_many():
+    (cell,) = measured_cells()[:1]
+    assert cells_source([cell]) == "cells.csv, 1 cell in 1 block"
+    assert cells_source(measured_cells()).startswith("cells.csv, 24 cells in 4 blocks")
 
 
 def test_saved_under_its_stable_name(run):

@@ -6,7 +6,7 @@ import pytest
 from synthetic_run import build_run
 
 from runbook.errors import BadInput
-from runbook.publish import sections
+from runbook.publish import document, run_figures, sections
 from runbook.publish.artefacts import Artefacts
 from runbook.run import Run
 
@@ -169,6 +169,17 @@ def test_a_refuted_proof_refutes_the_assumption(run):
     assert line.endswith("| refuted | environment: refuted (PATH differs) |")
 
 
+def test_a_journal_in_the_evidence_is_a_block_below_the_table(run):
+    said = "it is failed (signal), its journal ends:\nline 1\nline 2"
+    proofs = [{"name": "stop", "status": "refuted", "evidence": said}]
+    run.write_json("service/proofs.json", proofs)
+    head, _, block = str(sections.proofs_table(run.path)).partition("\n\nAll that stop said:\n\n")
+    assert head.splitlines()[2] == "| stop | refuted | it is failed (signal), its journal ends |"
+    assert block == f"```\n{said}\n```"
+    run.write_json("service/proofs.json", [{**proofs[0], "name": "environment"}])
+    assert "line 1" not in str(sections.assumptions(run.path))
+
+
 def test_what_has_no_answer_is_grouped_by_its_reason(run):
     checks = [
         {"name": name, "status": "skipped", "found": "no GPU", "wanted": "", "fix": ""}
@@ -250,3 +261,38 @@ def test_acceptance_by_kind_of_prompt_where_servers_tell_it(run):
     _, _, table = told.partition("Acceptance length by kind of prompt")
     assert "| configuration | edit | json |" in table
     assert "| ngram-lean | 2.00 | 4.00 |" in table
+
+
+@pytest.mark.parametrize(
+    ("name", "damaged"),
+    [
+        ("decision.json", {"choice": "ngram-lean"}),
+        ("stack.json", {"checks": [{"name": "memory"}]}),
+        ("stack.json", ["x"]),
+        ("launches.json", {"ngram-lean": {"spec": {"argv": ["python"], "colour": "red"}}}),
+        ("measured.json", 3),
+        ("requests.jsonl", "x"),
+        ("service/manifest.json", [1]),
+        ("service/proofs.json", [{"name": "reboot"}]),
+        ("service/set_by_server.json", "x"),
+    ],
+)
+def test_an_artefact_of_another_form_is_bad_input(run, name, damaged):
+    run.write(name, json.dumps(damaged) + "\n")
+    with pytest.raises(BadInput, match=name):
+        document.render(run.path)
+
+
+def test_where_nothing_was_sent_no_load_is_claimed(run):
+    assert "- Concurrencies other than 1, 8; nothing above 8 was sent." in str(
+        sections.limits(run.path)
+    )
+    (run.path / "cells.csv").unlink()
+    said = str(sections.limits(run.path))
+    assert "- Any load: nothing was measured in this run." in said
+    assert "Concurrencies" not in said
+
+
+def test_the_table_and_the_figure_say_over_what_their_medians_are(run):
+    assert "a p50 is that of each cell's own requests" in str(sections.benchmark_table(run.path))
+    assert "over the requests of all cells" in run_figures.latency(run.path, keep=False).alt

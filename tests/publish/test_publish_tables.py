@@ -1,5 +1,6 @@
 """Tables: what is untrusted stays text, unknown is said, numbers stand flush right."""
 
+import html
 import math
 import re
 
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from runbook.publish.lab import as_html
 from runbook.publish.tables import Code, Markdown, code, escape, fence, strip_controls, table
 
 GFM = MarkdownIt("gfm-like", {"linkify": False})
@@ -139,7 +141,40 @@ def test_no_rows_is_a_sentence():
 
 def test_markdown_shows_in_jupyter_and_on_a_terminal():
     shown_text = Markdown("**x**")
-    assert shown_text._repr_markdown_() == str(shown_text) == repr(shown_text) == "**x**"
+    assert str(shown_text) == repr(shown_text) == "**x**"
+    assert shown_text._repr_mimebundle_() == {"text/markdown": "**x**", "text/plain": "**x**"}
+
+
+def test_in_jupyterlab_tables_have_a_style_and_how_a_thing_stands_a_colour(monkeypatch):
+    made = table([{"check": "<b>p|2p</b>", "status": status} for status in ("pass", "fail")])
+    assert "text/html" not in made._repr_mimebundle_()
+    monkeypatch.setenv("JPY_SESSION_NAME", "01.ipynb")
+    assert "text/html" not in Markdown("no table")._repr_mimebundle_()
+    shown_html = made._repr_mimebundle_()["text/html"]
+    assert '<td class="bad" style="text-align:left">fail</td>' in shown_html
+    assert '<td class="good" style="text-align:left">pass</td>' in shown_html
+    assert "&lt;b&gt;p|2p&lt;/b&gt;" in shown_html
+    assert ".runbook td" in shown_html
+
+
+@given(NASTY, NASTY)
+def test_in_jupyterlab_a_cell_holds_exactly_the_text(first, second):
+    body = as_html(str(table([{"a": first, "b": Code(second)}]))).partition("</style>")[2]
+    cells = [
+        html.unescape(re.sub(r"</?code>", "", cell))
+        for cell in re.findall(r"<td[^>]*>(.*?)</td>", body, re.DOTALL)
+    ]
+    assert cells == [plain(first), plain(second) or "(empty)"]
+    assert set(re.findall(r"<(\w+)", body)) <= {
+        "div",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "code",
+    }
 
 
 def test_finished_markdown_in_a_cell_is_left_alone():

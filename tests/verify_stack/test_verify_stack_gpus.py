@@ -28,7 +28,7 @@ EXPECTED = {
     "mig-on-3-domain-1.csv": {"mig": ("fail", "GPU 3: Enabled")},
     "lost-card.csv": {"gpus": ("fail", "7 GPUs; Unable to determine the device handle for GPU5")},
     "not-supported.csv": {
-        "gpus": ("fail", "1 GPUs"),
+        "gpus": ("fail", "1 GPU"),
         **dict.fromkeys(
             ("gpu_memory", "compute_cap", "mig", "pcie_link", "persistence", "ecc", "power"),
             ("unknown", "GPU 0: the driver does not tell"),
@@ -42,7 +42,7 @@ EXPECTED = {
     },
     "narrow-link.csv": {"pcie_link": ("fail", "GPU 6: generation 5 x8, now 1 (P8)")},
     "cut-off.csv": {"gpus": ("fail", "7 GPUs; 7, NVIDIA RTX PRO 6000")},
-    "ansi-and-header.csv": {"gpus": ("fail", "1 GPUs")},
+    "ansi-and-header.csv": {"gpus": ("fail", "1 GPU")},
 }
 
 

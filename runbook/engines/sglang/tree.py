@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runbook.checks import Status
+from runbook.checks import Status, counted
 from runbook.engines.sglang.case import Case, Finding
 from runbook.engines.sglang.releases import Release
 
@@ -19,7 +19,8 @@ def judge_tree(case: Case) -> Iterator[Finding]:
         if asked is not None and steps is not None and asked != steps + 1:
             yield Finding(
                 "warn",
-                f"{asked} draft tokens asked, effective {steps + 1}: a chain of {steps} steps",
+                f"{counted(asked, 'draft token')} asked, effective {steps + 1}: a chain of "
+                f"{counted(steps, 'step')}",
                 f"--speculative-num-draft-tokens {steps + 1}",
                 "write what is run",
             )

@@ -159,7 +159,7 @@ class Crossover:
             high = "beyond the greatest measured" if self.high is None else f"{self.high:.3g}"
             span = f"95 %: {low} to {high}"
         at = "" if self.context_tokens is None else f", context {self.context_tokens},"
-        return f"{self.config}{at} gains {self.gains} C≈{self.concurrency:.3g} ({span})"
+        return f"{self.config}{at} gains {self.gains} C = {self.concurrency:.3g} ({span})"
 
 
 @dataclass(frozen=True)
