@@ -11,6 +11,7 @@ from runbook.launch.spec import LaunchSpec
 from runbook.params import Params
 from runbook.progress import clock
 from runbook.verify_stack import require_known_checks
+from runbook.verify_stack.checks import CARD_CHECKS, DEPLOYMENT_CHECKS
 
 
 def preview(parameters: Params) -> dict[str, Any]:
@@ -38,6 +39,11 @@ def preview(parameters: Params) -> dict[str, Any]:
             for check in engine.check_stack(parameters, {})
             if check.status in ("fail", "warn", "unknown")
         ],
+        "not_looked_at": [
+            name
+            for name in (*DEPLOYMENT_CHECKS, *(CARD_CHECKS if parameters.stack.gpus else ()))
+            if parameters.stack.checks.get(name) != "off"
+        ],
     }
 
 
@@ -56,6 +62,8 @@ def as_text(shown: dict[str, Any]) -> str:
         lines += ["Of the stack, without looking at the host:"]
         lines += [f"  {one['name']}: {one['status']}, {one['found']}" for one in shown["open"]]
         lines.append("")
+    looks = ", ".join(shown["not_looked_at"])
+    lines += [f"Not looked at before the host is: {looks} (runbook facts PARAMS, there).", ""]
     lines.append(
         f"The benchmark starts {shown['lives']} server lives and takes about "
         f"{clock(shown['estimated_s'])} ({shown['estimate_assumes']}). The stages around it take "

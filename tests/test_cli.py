@@ -39,6 +39,19 @@ def test_check_as_json():
     assert shown["estimated_s"] > 60
 
 
+def test_the_production_host_is_checked_from_afar_and_says_what_it_could_not():
+    said = runbook("check", ROOT / "params" / "kimi-k2.5-8x-rtx-pro-6000.yaml")
+    assert said.returncode == 0
+    for name in ("sglang_release", "sglang_worker", "sglang_model", "sglang_arguments"):
+        assert f"  {name}: unknown, " in said.stdout
+    (line,) = [one for one in said.stdout.splitlines() if one.startswith("Not looked at")]
+    for name in ("interpreter", "model", "draft_fits", "mig", "topology", "collective", "port"):
+        assert f" {name}," in line
+    assert "runbook facts PARAMS" in line
+    own = runbook("check", REHEARSAL, "-p", "stack.checks={shm: off}").stdout
+    assert "mig" not in own and " shm," not in own and " memory," in own
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
