@@ -43,7 +43,7 @@ rehearse: setup
 	$(BIN)/runbook run params/rehearsal.yaml --apply
 
 # SGLang in an environment of its own. torch comes by pip and unpinned by hash: where pip knows a CPU
-# build it takes that, else a CUDA build of several GB.
+# build it takes that, else a CUDA build of 4.7 GB.
 SGLANG := .venv-sglang
 setup-sglang: setup $(SGLANG)/.installed
 
