@@ -7,6 +7,8 @@ sends one event a stream every 25 ms. Counted are user and system seconds of the
 what it took before its load began stands apart. All of them parse each event's JSON. Clients:
 ours (the whole worker: parsing and handing on of the records included), an ``asyncio.Protocol``
 with nothing but the standard library, aiohttp, httpx. One that is not installed is left out, said.
+Beside them, what no client that takes each event as it comes can be below: a protocol on uvloop
+that looks at nothing (``floor``), so all its cost is the kernel's and the event loop's.
 At the end, memory by 1,000 records. Defaults: 100,000 events a client, some three minutes.
 """
 
@@ -24,11 +26,14 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
+
+import uvloop
 
 from runbook.load import LoadPlan, Prompt, run_load
 
-OURS, OTHERS = "ours", ("stdlib", "aiohttp", "httpx")
+OURS, OTHERS = "ours", ("floor", "stdlib", "aiohttp", "httpx")
 
 
 @contextlib.contextmanager
@@ -105,14 +110,31 @@ class Plain(asyncio.Protocol):
                 self.events += take(line)
 
 
-async def stdlib(url: str, streams: int, events: int) -> int:
+class Floor(asyncio.Protocol):
+    """Takes what comes and looks at nothing but the end."""
+
+    def __init__(self, request: bytes, ended: asyncio.Future[None]) -> None:
+        self.request, self.ended, self.events = request, ended, 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast(asyncio.Transport, transport).write(self.request)
+
+    def data_received(self, data: bytes) -> None:
+        self.events += data.count(b'"choices":[{')
+        if data.endswith(b"\r\n0\r\n\r\n"):
+            self.ended.set_result(None)
+
+
+async def stdlib(
+    url: str, streams: int, events: int, kind: type[Plain] | type[Floor] = Plain
+) -> int:
     loop, address, body = asyncio.get_running_loop(), urlsplit(url), body_of(events)
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
 
     async def one() -> int:
         ended = loop.create_future()
         _, protocol = await loop.create_connection(
-            lambda: Plain(head.encode() + body, ended), address.hostname, address.port
+            lambda: kind(head.encode() + body, ended), address.hostname, address.port
         )
         await ended
         return protocol.events
@@ -153,15 +175,20 @@ async def with_httpx(url: str, streams: int, events: int) -> int:
         return sum(await asyncio.gather(*(one(client) for _ in range(streams))))
 
 
-CLIENTS = {"stdlib": stdlib, "aiohttp": with_aiohttp, "httpx": with_httpx}
+async def floor(url: str, streams: int, events: int) -> int:
+    return await stdlib(url, streams, events, Floor)
+
+
+CLIENTS = {"floor": floor, "stdlib": stdlib, "aiohttp": with_aiohttp, "httpx": with_httpx}
 
 
 def run_one(name: str, url: str, streams: int, events: int) -> None:
     """What a child process does: one client's load, its cost as a line of JSON."""
-    if name != "stdlib":
+    if name in ("aiohttp", "httpx"):
         importlib.import_module(name)
     startup_s = cpu_s()
-    count = asyncio.run(CLIENTS[name](url, streams, events))
+    run = uvloop.run if name == "floor" else asyncio.run
+    count = run(CLIENTS[name](url, streams, events))
     print(json.dumps({"events": count, "cpu_s": cpu_s() - startup_s, "startup_s": startup_s}))
 
 
@@ -183,6 +210,7 @@ def cost_of(name: str, url: str, streams: int, events: int) -> dict[str, float]:
 def compare(rounds: int, streams: int, events: int) -> None:
     names = [
         OURS,
+        "floor",
         "stdlib",
         *(one for one in ("aiohttp", "httpx") if importlib.util.find_spec(one)),
     ]

@@ -148,6 +148,9 @@ def test_every_test_named_for_a_pitfall_is_there(page):
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     assert len(rows) >= 20
     assert [name for name in sorted(named) if f"def {name}(" not in tests] == []
+    table = (ROOT / "docs" / "measuring.md").read_text().partition("## Known pitfalls")[2]
+    rows = re.findall(r"^\| (.+) \| (.+) \| (.+) \|$", table, re.MULTILINE)[1:]
+    assert len(rows) >= 42 and all(re.search(r"`test_\w+`", row[2]) for row in rows)
 
 
 def test_every_case_of_notebooks_has_its_row():

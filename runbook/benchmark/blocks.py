@@ -5,20 +5,20 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from runbook.params import Params
+from runbook.params import Params, Point
 
 
 @dataclass(frozen=True)
 class Block:
     """Every configuration once, in random order; the cells of all its lives in one other order.
 
-    The order of concurrencies is random so that a server's age falls on all of them alike, and
+    The order of points is random so that a server's age falls on all of them alike, and
     the same for all lives of a block so that it cancels where they are compared in pairs.
     """
 
     number: int
     configs: tuple[str, ...]
-    concurrencies: tuple[int, ...]
+    points: tuple[Point, ...]
 
 
 def plan_blocks(params: Params) -> tuple[Block, ...]:
@@ -28,8 +28,7 @@ def plan_blocks(params: Params) -> tuple[Block, ...]:
     for number in range(1, params.benchmark.blocks + 1):
         chance = random.Random(f"{params.benchmark.seed}/{number}")
         configs = chance.sample(names, len(names))
-        concurrencies = chance.sample(
-            params.benchmark.concurrencies, len(params.benchmark.concurrencies)
-        )
-        blocks.append(Block(number, tuple(configs), tuple(concurrencies)))
+        points = params.points()
+        order = chance.sample(points, len(points))
+        blocks.append(Block(number, tuple(configs), tuple(order)))
     return tuple(blocks)

@@ -1,6 +1,7 @@
 """What has been measured so far: on disk after every step, read back on resume.
 
-``cells.csv``, ``launches.json`` and ``requests.jsonl`` are for everyone; ``measured.json`` says
+``cells.csv``, ``launches.json``, ``requests.jsonl`` and ``answers.jsonl.gz`` are for everyone;
+``measured.json`` says
 under which conditions each cell was measured, so that a resumed run repeats none that still holds.
 """
 
@@ -13,8 +14,8 @@ from typing import Any
 
 from runbook import cells, params
 from runbook.benchmark.gpu_samples import Sampled, compare_clocks
-from runbook.benchmark.measurements import Measurements, compare_all, key_of
-from runbook.benchmark.request_log import RequestLog, line_of
+from runbook.benchmark.measurements import Measurements, compare_all, compare_settings, key_of
+from runbook.benchmark.request_log import RequestLog
 from runbook.benchmark.texts import answers_from_json, answers_of, compare_answers, judge_texts
 from runbook.cells import Cell
 from runbook.checks import Check
@@ -61,6 +62,7 @@ class Book:
         self._totals: dict[str, dict[str, int | None]] = stored.get("totals", {})
         self._answers = answers_from_json(stored.get("answers"))
         self._gpus: dict[str, Sampled] = stored.get("gpus", {})
+        self.characters_per_token: float | None = stored.get("characters_per_token")
         self._notes: list[str] = stored.get("notes", [])
         self._requests = RequestLog(run.path / "requests.jsonl")
 
@@ -93,6 +95,11 @@ class Book:
             self._notes.append(text)
             self._store()
 
+    def note_length(self, characters_per_token: float | None) -> None:
+        """Remember how the server counts texts, so that a resumed run asks the same."""
+        self.characters_per_token = characters_per_token
+        self._store()
+
     def open_life(self) -> int:
         """The number of a new life; no number is given twice, whatever becomes of the life."""
         self._lives += 1
@@ -110,8 +117,8 @@ class Book:
         self._run.write_json("launches.json", self._launches)
 
     def append_request(self, cell: Cell, record: Record) -> None:
-        """One line of ``requests.jsonl``, written as the request ends."""
-        self._requests.append(line_of(cell, record))
+        """A line of ``requests.jsonl`` and its texts beside it, written as the request ends."""
+        self._requests.record(cell, record)
 
     def enter(
         self,
@@ -142,7 +149,8 @@ class Book:
 
     def _remarks(self) -> list[str]:
         clocks = compare_clocks(self._cells, self._gpus)
-        return [*compare_all(self._cells, self._totals), *clocks]
+        settings = compare_settings(self._launches)
+        return [*settings, *compare_all(self._cells, self._totals), *clocks]
 
     def _equality(self) -> list[str]:
         """How equal the answers are, where sampling does not make them differ by itself."""
@@ -158,6 +166,7 @@ class Book:
             "answers": self._answers,
             "equality": self._equality(),
             "notes": self._notes,
+            "characters_per_token": self.characters_per_token,
             "gpus": self._gpus,
             "remarks": self._remarks(),
         }

@@ -23,6 +23,8 @@ PACES = {
     "sglang": Pace(400.0, 70.0, 700.0),
     "embedded:sglang": Pace(25.0, 140.0, 400.0),
 }
+#: A context is read this many times as fast as answers of all streams are written.
+_PREFILL = 10.0
 #: Starting the load worker, reading counters, writing files.
 _CELL_S = 1.0
 
@@ -56,13 +58,18 @@ def estimate(params: Params) -> Cost:
     load_s = min(pace.load_s, server.timeouts.start_s / 2)
     lives = benchmark.blocks * len(params.configurations)
     life_s = load_s
-    for concurrency in benchmark.concurrencies:
+    for concurrency, context in params.points():
         tokens = params.workload.output_tokens
         passes = 1 if benchmark.warmup_agree is None else 2
         length = min(benchmark.warmup_tokens or tokens, tokens)
-        warmup = passes * benchmark.warmup * concurrency * length
+        warmups, measured = (
+            passes * benchmark.warmup * concurrency,
+            benchmark.requests_at(concurrency),
+        )
+        written = measured * tokens + warmups * length
+        read = (measured + warmups) * (context or 0)
         rate = min(concurrency * pace.stream_tok_s, pace.total_tok_s)
-        life_s += _CELL_S + (benchmark.requests_at(concurrency) * tokens + warmup) / rate
+        life_s += _CELL_S + written / rate + read / (_PREFILL * pace.total_tok_s)
     assumes = (
         f"{load_s:g} s to load, {pace.stream_tok_s:g} tok/s a stream, at most "
         f"{pace.total_tok_s:g} tok/s in all, answers of full length"

@@ -15,7 +15,7 @@ from runbook.load.records import Record
 MAX_CLIENT_SHARE = 0.5
 #: One that is later, at the 99th percentile, than this share of the time between chunks, and than
 #: so many ms, blurs latencies; from the second pair on nothing it says of time can be believed.
-WARN_LAG, MAX_LAG = (0.2, 5.0), (0.5, 200.0)
+WARN_LAG, MAX_LAG = (0.2, 5.0), (0.5, 100.0)
 _NOTE_CHARACTERS = 1000
 #: Of a log, its end is kept in a note.
 LOG_CHARACTERS = 600

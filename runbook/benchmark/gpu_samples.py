@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from runbook.benchmark.measurements import key_of
+from runbook.benchmark.measurements import key_of, place_of
 from runbook.cells import Cell
 
 _QUERY = ("index", "clocks.sm", "power.draw", "temperature.gpu")
@@ -70,15 +70,15 @@ def summarise(text: str) -> Sampled:
 
 def compare_clocks(cells: Iterable[Cell], samples: Mapping[str, Sampled]) -> list[str]:
     """Where configurations did not run at the same clocks, by the median of their cells."""
-    clocks: dict[int, dict[str, list[float]]] = {}
+    clocks: dict[str, dict[str, list[float]]] = {}
     for cell in cells:
         mhz = samples.get(key_of(cell), {}).get("sm_mhz")
         if mhz and cell.usable:
-            clocks.setdefault(cell.concurrency, {}).setdefault(cell.config, []).append(mhz)
+            clocks.setdefault(place_of(cell), {}).setdefault(cell.config, []).append(mhz)
     said = []
-    for concurrency, configs in sorted(clocks.items()):
+    for place, configs in sorted(clocks.items()):
         middles = {config: statistics.median(values) for config, values in configs.items()}
         if min(middles.values()) < (1 - CLOCK_SHARE) * max(middles.values()):
             shown = ", ".join(f"{config} {mhz:.0f} MHz" for config, mhz in middles.items())
-            said.append(f"C={concurrency}: clocks of the GPUs differ: {shown}")
+            said.append(f"{place}: clocks of the GPUs differ: {shown}")
     return said

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from runbook.benchmark.asking import plan_load, try_longest
-from runbook.benchmark.book import Book, Launch
+from runbook.benchmark.bench import Bench, Unmeasured
+from runbook.benchmark.book import Launch
 from runbook.benchmark.figures import (
     LOG_CHARACTERS,
     Evidence,
@@ -19,17 +17,18 @@ from runbook.benchmark.figures import (
     say,
     tokens_per_second,
 )
-from runbook.benchmark.gpu_samples import Sampled, sampled
-from runbook.benchmark.workload import CellWorkload
-from runbook.cells import Cell, CellStatus
+from runbook.benchmark.gpu_samples import sampled
+from runbook.benchmark.measurements import place_of
+from runbook.cells import Cell
 from runbook.checks import Check
-from runbook.engines.base import Counters, Engine, ServerInfo
+from runbook.engines.base import Counters, ServerInfo
 from runbook.errors import BadInput, Blocked, NotHere, ServerFailed
 from runbook.launch import cards
-from runbook.launch.server import Launcher, RunningServer, local_url
+from runbook.launch.server import RunningServer, local_url
 from runbook.launch.spec import LaunchSpec
 from runbook.load import LoadResult, Prompt, Record, run_load
-from runbook.params import Configuration, Params
+from runbook.load.context import remark_on_length
+from runbook.params import Configuration
 
 _TELL_S = 30.0
 #: A client that gave a request up has closed its connection; the server may go on with it.
@@ -37,66 +36,6 @@ _GIVEN_UP = ("timeout", "cut", "too_large", "malformed")
 #: Some servers tell of the requests that run every 30 s alone.
 _END_S = 60.0
 _NO_LOAD = LoadResult((), 0.0, 0.0, 0.0, None, 0)
-
-
-@dataclass(frozen=True)
-class Unmeasured:
-    """What becomes of cells that are not measured, and why."""
-
-    status: CellStatus
-    note: str
-
-
-@dataclass(frozen=True)
-class Bench:
-    """What all lives of a benchmark share; ``on_cell`` hears of each cell when it has ended.
-    ``started``: the names of the servers that were. ``resolved``: configuration -> what the
-    server's own parser made of its arguments, where the stack was verified so. ``say`` hears how a
-    long start goes on."""
-
-    params: Params
-    launcher: Launcher
-    engine: Engine
-    workload: Mapping[int, CellWorkload]
-    book: Book
-    on_cell: Callable[[Cell], None]
-    started: list[str] = field(default_factory=list)
-    resolved: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    say: Callable[[str], None] = lambda text: None
-
-    def conditions(self, spec: LaunchSpec, concurrency: int) -> dict[str, Any]:
-        """All that must be the same for a finished cell to stand; the names are for people."""
-        cell, workload = self.workload[concurrency], self.params.workload
-        benchmark = self.params.benchmark
-        return {
-            "launch line or environment": spec.fingerprint(),
-            "way of launching": self.launcher.kind,
-            "prompts": cell.fingerprint(),
-            "number of requests": len(cell.measured),
-            "warm-up": [len(cell.warmup), benchmark.warmup_tokens, benchmark.warmup_agree],
-            "output_tokens": workload.output_tokens,
-            "temperature": workload.temperature,
-            "seed": workload.seed,
-            "ignore_eos": workload.ignore_eos,
-            "window": benchmark.window,
-            "model files": files_mark(spec),
-        }
-
-    def enter(
-        self,
-        spec: LaunchSpec,
-        cell: Cell,
-        records: tuple[Record, ...] = (),
-        gpus: Sampled | None = None,
-    ) -> None:
-        """A cell has ended."""
-        self.book.enter(cell, self.conditions(spec, cell.concurrency), records, gpus)
-        self.on_cell(cell)
-
-    def leave_out(self, spec: LaunchSpec, cells: Iterable[Cell], why: Unmeasured) -> None:
-        """These cells are not measured."""
-        for cell in cells:
-            self.enter(spec, replace(cell, status=why.status, note=why.note))
 
 
 @dataclass(frozen=True)
@@ -158,19 +97,6 @@ def _measure_life(bench: Bench, life: Life) -> Unmeasured | None:
         why = Unmeasured("not_run", say(said))
     bench.leave_out(life.spec, cells, why)
     return why
-
-
-def files_mark(spec: LaunchSpec) -> str:
-    """A mark of the files that a launch names and this machine has: names, sizes, times.
-
-    Model, draft and the server's own script are among them. The contents are not read: a model of
-    500 GB is hashed by the checks of the stack, where the parameters say so.
-    """
-    named = [Path(word) for word in spec.argv[1:] if word.startswith("/")]
-    found = [path for top in named if top.exists() for path in (top, *sorted(top.rglob("*")))]
-    states = [(str(path), path.stat()) for path in found if path.is_file()]
-    listed = [f"{name} {state.st_size} {state.st_mtime_ns}" for name, state in states]
-    return hashlib.sha256("\n".join(listed).encode()).hexdigest()[:16]
 
 
 def _refuse_busy_port(bench: Bench) -> None:
@@ -250,7 +176,7 @@ def _measure_cells(
     for number, cell in enumerate(cells, 1):
         lost = _measure_cell(bench, life, server, launch, cell)
         if lost:
-            why = Unmeasured("not_run", f"{lost} before, at C={cell.concurrency}")
+            why = Unmeasured("not_run", f"{lost} before, at {place_of(cell)}")
             bench.leave_out(life.spec, cells[number:], why)
             return
 
@@ -263,6 +189,8 @@ def _measure_cell(
     Why none can be measured after it; empty where they can.
     """
     assert launch.info is not None
+    if cell.context_tokens:
+        _learn_lengths(bench, server, launch.info, cell.context_tokens)
     with sampled(bench.params.host.kind != "ssh") as gpus:
         load, remarks = _warm_up(bench, server, launch.info, cell)
         lost = _end_given_up(bench, load)
@@ -273,6 +201,8 @@ def _measure_cell(
             load, counted = replace(load, records=()), None
         else:
             load, counted = _send_counted(bench, server, launch.info, cell)
+    if cell.context_tokens:
+        remarks = (*remarks, remark_on_length(load.records, cell.context_tokens))
     checks = bench.engine.check_cell(counted, life.configuration) if counted else []
     evidence = Evidence(
         accept_length=bench.engine.acceptance_length(counted) if counted else None,
@@ -296,7 +226,7 @@ def _send_counted(
         server,
         info,
         cell.concurrency,
-        bench.workload[cell.concurrency].measured,
+        bench.lengths.of(cell.context_tokens, bench.asked(cell).measured),
         lambda record: bench.book.append_request(cell, record),
     )
     after = _read_counters(bench, server)
@@ -314,11 +244,21 @@ def _end_given_up(bench: Bench, load: LoadResult) -> str:
         return failure.found
 
 
+def _learn_lengths(bench: Bench, server: RunningServer, info: ServerInfo, tokens: int) -> None:
+    """Ask the server once what a text is in tokens; the answer holds for all lives of a run."""
+    if bench.lengths.characters_per_token is None:
+        sample = bench.lengths.sample(tokens)
+        for record in _send(bench, server, info, 1, (sample,), None, 2).records:
+            bench.lengths.learn(sample, record)
+        bench.book.note_length(bench.lengths.characters_per_token)
+
+
 def _warm_up(
     bench: Bench, server: RunningServer, info: ServerInfo, cell: Cell
 ) -> tuple[LoadResult, tuple[str, ...]]:
     """Once, or until two in turn agree as the parameters want; a remark where none did."""
-    prompts, settings = bench.workload[cell.concurrency].warmup, bench.params.benchmark
+    settings = bench.params.benchmark
+    prompts = bench.lengths.of(cell.context_tokens, bench.asked(cell).warmup)
     before: float | None = None
     for _ in range(1 if settings.warmup_agree is None else _MOST_WARMUPS):
         load = _send(bench, server, info, cell.concurrency, prompts, None, settings.warmup_tokens)

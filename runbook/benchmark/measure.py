@@ -8,23 +8,33 @@ from pathlib import Path
 from typing import Any
 
 from runbook.benchmark.asking import plan_load
+from runbook.benchmark.bench import Bench, Unmeasured
 from runbook.benchmark.blocks import Block, plan_blocks
 from runbook.benchmark.book import Book
 from runbook.benchmark.figures import tokens_per_second
-from runbook.benchmark.lives import Bench, Life, Unmeasured, measure_life
-from runbook.benchmark.measurements import Measurements, shorten
+from runbook.benchmark.lengths import Lengths
+from runbook.benchmark.lives import Life, measure_life
+from runbook.benchmark.measurements import Measurements, place_of, shorten
 from runbook.benchmark.workload import plan_workload, workload_of
 from runbook.cells import Cell
 from runbook.engines.base import Engine
 from runbook.launch.server import Launcher
 from runbook.load import run_load
+from runbook.load.context import texts_of
 from runbook.params import Params
 from runbook.run import Run
 
 #: Told of each finished cell: what it was, how many are done, how many there are.
 OnCell = Callable[[str, int, int], None]
 
-_ARTEFACTS = ("cells.csv", "launches.json", "measured.json", "requests.jsonl", "workload.json")
+_ARTEFACTS = (
+    "answers.jsonl.gz",
+    "cells.csv",
+    "launches.json",
+    "measured.json",
+    "requests.jsonl",
+    "workload.json",
+)
 
 
 _FORCED = (
@@ -51,7 +61,7 @@ def measure(
     blocks = plan_blocks(params)
     asked = workload_of(params.workload)
     workload = plan_workload(params, asked.prompts)
-    total = sum(len(block.configs) * len(block.concurrencies) for block in blocks)
+    total = sum(len(block.configs) * len(block.points) for block in blocks)
     done = 0
 
     def report(cell: Cell) -> None:
@@ -68,7 +78,8 @@ def measure(
         if params.workload.ignore_eos:
             book.note(_FORCED)
         resolved = _resolved_in(run)
-        bench = Bench(params, launcher, engine, workload, book, report, resolved=resolved, say=say)
+        lengths = Lengths(texts_of(asked.prompts), book.characters_per_token)
+        bench = Bench(params, launcher, engine, workload, book, report, [], resolved, say, lengths)
         lives = [
             _plan_life(bench, block, config, config == block.configs[-1])
             for block in blocks
@@ -103,18 +114,18 @@ def _plan_life(bench: Bench, block: Block, config: str, is_last: bool) -> Life:
     """A life with the cells that are still to be measured, perhaps none."""
     configuration = bench.params.configuration(config)
     spec = bench.engine.launch_spec(bench.params, configuration)
-    cells = [Cell(config, 0, block.number, concurrency) for concurrency in block.concurrencies]
+    cells = [Cell(config, 0, block.number, *point) for point in block.points]
     return Life(
         configuration,
         spec,
-        tuple(c for c in cells if not bench.book.holds(c, bench.conditions(spec, c.concurrency))),
+        tuple(c for c in cells if not bench.book.holds(c, bench.conditions(spec, c))),
         block.number,
         is_last,
     )
 
 
 def _sentence(cell: Cell) -> str:
-    place = f"block {cell.block}, {cell.config}, C={cell.concurrency}: "
+    place = f"block {cell.block}, {cell.config}, {place_of(cell)}: "
     if cell.output_tok_s is None or cell.status != "ok":
         return place + f"{cell.status} ({shorten(cell.note)})"
     return (
@@ -150,7 +161,8 @@ def measure_again(params: Params, model_id: str, concurrency: int) -> float | No
 
     Nothing is recorded. ``None`` where the answers came without usage, or none came.
     """
-    asked = plan_workload(params, workload_of(params.workload).prompts)[concurrency]
+    point = next(one for one in sorted(params.points(), key=str) if one[0] == concurrency)
+    asked = plan_workload(params, workload_of(params.workload).prompts)[point]
     if asked.warmup:
         short = params.benchmark.warmup_tokens
         run_load(plan_load(params, model_id, concurrency, asked.warmup, short))

@@ -36,7 +36,17 @@ class Measurements:
 
 def key_of(cell: Cell) -> str:
     """What identifies a cell over all attempts at measuring it, in words."""
-    return f"{cell.config}, block {cell.block}, C={cell.concurrency}"
+    return f"{cell.config}, block {cell.block}, {place_of(cell)}"
+
+
+def place_of(cell: Cell) -> str:
+    """Where a cell was measured: ``C=8``, or ``C=8, context 65536``."""
+    context = "" if cell.context_tokens is None else f", context {cell.context_tokens}"
+    return f"C={cell.concurrency}{context}"
+
+
+def _by_place(cell: Cell) -> tuple[int, int]:
+    return cell.context_tokens or 0, cell.concurrency
 
 
 def shorten(note: str) -> str:
@@ -80,8 +90,8 @@ def compare_totals(found: Iterable[Cell], totals: Totals) -> list[str]:
     """Where configurations were not asked, or did not answer, the same number of tokens."""
     usable = [cell for cell in found if cell.usable and not cell.errors]
     remarks = []
-    for concurrency in sorted({cell.concurrency for cell in usable}):
-        here = [cell for cell in usable if cell.concurrency == concurrency]
+    for place in dict.fromkeys(map(place_of, sorted(usable, key=_by_place))):
+        here = [cell for cell in usable if place_of(cell) == place]
         for what in ("prompt tokens", "output tokens", "cached prompt tokens"):
             counts: dict[str, set[int]] = {}
             for cell in here:
@@ -90,16 +100,32 @@ def compare_totals(found: Iterable[Cell], totals: Totals) -> list[str]:
             known = {name: tokens for name, tokens in counts.items() if tokens}
             if len({frozenset(tokens) for tokens in known.values()}) > 1:
                 shown = ", ".join(f"{name} {_range(tokens)}" for name, tokens in known.items())
-                remarks.append(f"C={concurrency}: {what} of a cell differ: {shown}")
+                remarks.append(f"{place}: {what} of a cell differ: {shown}")
     return remarks
+
+
+def compare_settings(launches: Mapping[str, Any]) -> list[str]:
+    """Where servers resolved other settings than speculation differently, as each said of itself.
+
+    Memory fraction and graph sizes are lowered by themselves under speculation.
+    """
+    infos = {config: launch.get("info") or {} for config, launch in launches.items()}
+    said = []
+    for name in dict.fromkeys(name for info in infos.values() for name in info.get("alike", ())):
+        values = {config: info.get("settings", {}).get(name) for config, info in infos.items()}
+        known = {config: value for config, value in values.items() if value is not None}
+        if len(set(map(str, known.values()))) > 1:
+            shown = ", ".join(f"{config} {value}" for config, value in known.items())
+            said.append(f"more than speculation is compared: {name}: {shown}")
+    return said
 
 
 def find_cold(found: Sequence[Cell]) -> list[str]:
     """Cells far below their own repeats: as after too short a warm-up, or beside other work."""
-    groups: dict[tuple[str, int], list[Cell]] = {}
+    groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in found:
         if cell.usable:
-            groups.setdefault((cell.config, cell.concurrency), []).append(cell)
+            groups.setdefault((cell.config, place_of(cell)), []).append(cell)
     said = []
     for own in groups.values():
         for cell in own:
@@ -116,10 +142,10 @@ def find_drift(found: Sequence[Cell]) -> list[str]:
 
     Cells are held against the mean of their own configuration and concurrency.
     """
-    groups: dict[tuple[str, int], list[Cell]] = {}
+    groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in found:
         if cell.output_tok_s and cell.usable:
-            groups.setdefault((cell.config, cell.concurrency), []).append(cell)
+            groups.setdefault((cell.config, place_of(cell)), []).append(cell)
     places: list[float] = []
     offs: list[float] = []
     for own in groups.values():
@@ -150,8 +176,8 @@ def verdict(measurements: Measurements) -> Verdict:
     """
     found = measurements.cells
     lost = [cell for cell in found if cell.status in ("server_died", "not_run")]
-    covered = {(cell.config, cell.concurrency) for cell in found if cell.usable}
-    bare = [cell for cell in found if (cell.config, cell.concurrency) not in covered]
+    covered = {(cell.config, place_of(cell)) for cell in found if cell.usable}
+    bare = [cell for cell in found if (cell.config, place_of(cell)) not in covered]
     if not found:
         return Verdict(False, "benchmark: nothing was measured")
     if lost or bare:

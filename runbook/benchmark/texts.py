@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from runbook.benchmark.measurements import key_of
+from runbook.benchmark.measurements import key_of, place_of
 from runbook.cells import Cell
 from runbook.load.records import Record
 
@@ -143,17 +143,17 @@ def compare_answers(
     Answers to the same prompt are compared between blocks, those of the baseline with its own
     of other blocks for control.
     """
-    groups: dict[int, dict[str, dict[int, Answers]]] = {}
-    for cell in cells:
+    groups: dict[str, dict[str, dict[int, Answers]]] = {}
+    for cell in sorted(cells, key=lambda one: (one.context_tokens or 0, one.concurrency)):
         if own := answers.get(key_of(cell)):
-            groups.setdefault(cell.concurrency, {}).setdefault(cell.config, {})[cell.block] = own
-    for concurrency, configs in sorted(groups.items()):
+            groups.setdefault(place_of(cell), {}).setdefault(cell.config, {})[cell.block] = own
+    for place, configs in groups.items():
         base = configs.get(baseline, {})
         control = _count(base, base, other_blocks=True)
         for config, blocks in configs.items():
             counted = _count(blocks, base)
             if config != baseline and counted.pairs:
-                yield f"C={concurrency}: {_sentence(config, baseline, counted, control)}"
+                yield f"{place}: {_sentence(config, baseline, counted, control)}"
 
 
 @dataclass(frozen=True)

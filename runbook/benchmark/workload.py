@@ -16,19 +16,21 @@ import orjson
 from runbook.errors import BadInput
 from runbook.load import prompts as prompt_files
 from runbook.load.records import Prompt
-from runbook.params import Params, Workload
+from runbook.params import Params, Point, Workload
 
 
 @dataclass(frozen=True)
 class CellWorkload:
     """What one cell asks, in every block and of every configuration.
 
-    ``measured`` and ``warmup`` are in the order they are sent. Prompts are distinct, within a
+    ``measured`` and ``warmup`` are in the order they are sent; what a context puts before them is
+    not yet there. Prompts are distinct, within a
     cell and between the cells of a life, as far as there are enough of them: what an earlier
     cell left in the prefix cache does not answer for a later one.
     """
 
     concurrency: int
+    context_tokens: int | None
     warmup: tuple[Prompt, ...]
     measured: tuple[Prompt, ...]
 
@@ -38,17 +40,18 @@ class CellWorkload:
             [[p.messages, p.tools] if p.tools else p.messages for p in part]
             for part in (self.warmup, self.measured)
         ]
-        return hashlib.sha256(orjson.dumps(asked)).hexdigest()[:16]
+        mark = [asked, self.context_tokens] if self.context_tokens else asked
+        return hashlib.sha256(orjson.dumps(mark)).hexdigest()[:16]
 
 
-def plan_workload(params: Params, prompts: Sequence[Prompt]) -> dict[int, CellWorkload]:
-    """Concurrency -> what its cell asks. Raises ``BadInput`` for a kind that has no prompts."""
+def plan_workload(params: Params, prompts: Sequence[Prompt]) -> dict[Point, CellWorkload]:
+    """Point -> what its cell asks. Raises ``BadInput`` for a kind that has no prompts."""
     source = _Source(params, prompts)
     cells = {}
-    for concurrency in sorted(params.benchmark.concurrencies):
+    for concurrency, context in sorted(params.points(), key=lambda point: (point[1] or 0, point)):
         measured = source.take(params.benchmark.requests_at(concurrency))
         warmup = source.take(params.benchmark.warmup * concurrency)
-        cells[concurrency] = CellWorkload(concurrency, warmup, measured)
+        cells[concurrency, context] = CellWorkload(concurrency, context, warmup, measured)
     return cells
 
 

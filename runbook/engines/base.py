@@ -17,6 +17,7 @@ class ServerInfo:
 
     ``speculation``: algorithm in the engine's own word, ``none`` without one. ``settings``: what
     else was resolved and matters for equality (draft sizes, topk, steps, slots, model path).
+    ``alike``: names of settings that must be equal for a comparison to be of speculation alone.
     ``max_concurrency``: requests it runs at once, ``None`` where it does not say.
     """
 
@@ -24,6 +25,7 @@ class ServerInfo:
     speculation: str
     max_concurrency: int | None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    alike: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

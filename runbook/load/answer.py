@@ -15,6 +15,8 @@ from runbook.load.records import ErrorKind
 
 MAX_ERROR_CHARACTERS = 500
 
+#: Where a server tells the steps of its target, of an event or of a choice.
+_STEPS_TOLD = frozenset(("sglext", "timings", "meta_info"))
 #: Finish reasons that say the answer is not one.
 _BAD_FINISH: dict[str, ErrorKind] = {"abort": "abort", "error": "stream_error"}
 
@@ -66,8 +68,12 @@ class AnswerReader:
 
     def feed(self, stamp_s: float, piece: bytes) -> None:
         """Take the next bytes of the body, which arrived at ``stamp_s``."""
-        if len(self._head) < MAX_ERROR_CHARACTERS:
+        if not self._events and len(self._head) < MAX_ERROR_CHARACTERS:
             self._head += piece[:MAX_ERROR_CHARACTERS]
+        if self._is_one_event(piece):
+            self._data_s = stamp_s
+            self._take_data(piece[6:-2])
+            return
         self._rest += piece
         if b"\n" not in piece:
             return
@@ -94,6 +100,11 @@ class AnswerReader:
             answer.fail("cut", "the connection closed after finish_reason, before [DONE]")
         return answer
 
+    def _is_one_event(self, piece: bytes) -> bool:
+        """Whether it is what nearly all pieces are: one event, whole, on a line of its own."""
+        whole = piece.startswith(b"data: ") and piece.endswith(b"\n\n")
+        return whole and piece.count(b"\n") == 2 and not self._rest and not self._data
+
     def _take_line(self, stamp_s: float, line: bytes) -> None:
         line = line.removesuffix(b"\r")
         if not line:
@@ -103,10 +114,13 @@ class AnswerReader:
             self._data_s = stamp_s
 
     def _end_event(self) -> None:
-        if not self._data:
-            return
-        data = b"\n".join(self._data).strip()
-        self._data.clear()
+        if self._data:
+            data = b"\n".join(self._data)
+            self._data.clear()
+            self._take_data(data)
+
+    def _take_data(self, data: bytes) -> None:
+        data = data.strip()
         self._events += 1
         if data == b"[DONE]":
             self._answer.done = True
@@ -123,19 +137,22 @@ class AnswerReader:
             self._answer.fail("malformed", f"an event that is no object: {str(event)[:120]}")
 
     def _take_event(self, event: dict[str, Any]) -> None:
-        message = error_message(event)
-        if message is not None:
-            self._answer.fail("stream_error", message)
+        if event.get("error") or event.get("object") == "error":
+            self._answer.fail("stream_error", error_message(event) or "an error")
             return
-        self._take_usage(event.get("usage"))
-        self._take_steps(event)
+        usage = event.get("usage")
+        if usage:
+            self._take_usage(usage)
+        if not _STEPS_TOLD.isdisjoint(event):
+            self._take_steps(event)
         answer, untouched = self._answer, self._answer.first_token_s is None
         choices = event.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict):
                 self._take_choice(choice)
-                self._take_steps(choice)
-        if untouched and answer.first_token_s is not None and event.get("usage"):
+                if not _STEPS_TOLD.isdisjoint(choice):
+                    self._take_steps(choice)
+        if untouched and usage and answer.first_token_s is not None:
             answer.tokens_first = answer.tokens_out or None
 
     def _take_steps(self, told: dict[str, Any]) -> None:
@@ -164,19 +181,21 @@ class AnswerReader:
         answer = self._answer
         delta = choice.get("delta")
         if isinstance(delta, dict):
-            content = _text(delta.get("content"))
-            thought = _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
-            calls = delta.get("tool_calls")
-            if content or thought or calls:
+            content, calls = delta.get("content"), delta.get("tool_calls")
+            thought = _text(delta.get("reasoning_content")) or delta.get("reasoning")
+            said = content if isinstance(content, str) else ""
+            thought = thought if isinstance(thought, str) else ""
+            if said or thought or calls:
                 answer.chunks += 1
                 answer.last_token_s = self._data_s
                 if answer.first_token_s is None:
                     answer.first_token_s = self._data_s
-            self._text.append(content)
-            self._reasoning.append(thought)
-            self._calls.extend(map(_call, calls if isinstance(calls, list) else ()))
+                self._text.append(said)
+                self._reasoning.append(thought)
+                if isinstance(calls, list):
+                    self._calls.extend(map(_call, calls))
         finish = choice.get("finish_reason")
-        if isinstance(finish, str) and finish:
+        if finish and isinstance(finish, str):
             answer.finish_reason = finish
             if finish in _BAD_FINISH:
                 answer.fail(_BAD_FINISH[finish], f"the server ended the answer with {finish}")

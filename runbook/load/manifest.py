@@ -79,7 +79,7 @@ def describe(
     kinds: dict[str, int] = {}
     for prompt in prompts:
         kinds[prompt.kind] = kinds.get(prompt.kind, 0) + 1
-    characters = [sum(map(_characters, prompt.messages)) for prompt in prompts]
+    characters = [sum(map(characters_of, prompt.messages)) for prompt in prompts]
     asked = [[p.messages, p.tools] if p.tools else p.messages for p in prompts]
     dumped = json.dumps(asked, ensure_ascii=True)
     turns = spread([len(prompt.messages) for prompt in prompts])
@@ -100,7 +100,7 @@ def describe(
     )
 
 
-def _characters(message: Mapping[str, Any]) -> int:
+def characters_of(message: Mapping[str, Any]) -> int:
     """Of the text of a message; an image has none."""
     content = message.get("content") or ""
     if isinstance(content, str):

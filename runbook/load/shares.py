@@ -9,7 +9,7 @@ from typing import Any
 from runbook.load.plan import LoadPlan, LoadResult
 from runbook.load.records import Record
 
-#: A worker serves 4,000 events a second with a twelfth of a core; see benchmarks/client_cost.py.
+#: A worker serves 4,000 events a second with a fifteenth of a core; see benchmarks/client_cost.py.
 STREAMS_PER_WORKER = 256
 
 

@@ -35,6 +35,9 @@ from runbook.params.kinds import (
     VersionRange,
 )
 
+#: Concurrency, and tokens of context: 0 for the prompts as they are, ``None`` where none is named.
+Point = tuple[int, int | None]
+
 
 class Disagreement(ValueError):
     """Parameters that do not fit each other; ``key`` is the one to correct, below its model."""
@@ -254,7 +257,8 @@ class MixShare(Strict):
 
     concurrency: Concurrency = Field(description="one of benchmark.concurrencies")
     context_tokens: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="null: the only context there is"
+        None,
+        description="measured so, before each prompt texts of other prompts; null: prompts as is",
     )
     share: Share = Field(description="of the time; shares need not sum to 1")
 
@@ -449,15 +453,39 @@ class Params(Strict):
         for limit in rule.limits.max_regress:
             if limit not in map(str, measured):
                 raise Disagreement("choose.limits.max_regress", f"C={limit}", wanted)
+        contexts = {share.context_tokens for share in rule.mix}
         for share in rule.mix:
             if share.concurrency not in measured:
                 raise Disagreement("choose.mix", f"C={share.concurrency}", wanted)
+            if share.context_tokens is None and contexts != {None}:
+                raise Disagreement(
+                    "choose.mix",
+                    f"C={share.concurrency} without context_tokens, others with",
+                    "context_tokens in all of them, 0 for the prompts as they are",
+                )
         if rule.looks and rule.looks[-1] != self.benchmark.blocks:
             raise Disagreement(
                 "choose.looks",
                 f"{rule.looks[-1]} as the last look",
                 f"a last look at all blocks (benchmark.blocks: {self.benchmark.blocks})",
             )
+
+    def points(self) -> tuple[Point, ...]:
+        """What each life is measured at: (concurrency, context in tokens).
+
+        Where ``choose.mix`` names contexts, its points, and the other concurrencies at context 0.
+        """
+        concurrencies = self.benchmark.concurrencies
+        mixed = [
+            (share.concurrency, share.context_tokens)
+            for share in self.choose.mix
+            if share.concurrency in concurrencies
+        ]
+        if all(context is None for _, context in mixed):
+            return tuple((concurrency, None) for concurrency in concurrencies)
+        weighed = {concurrency for concurrency, _ in mixed}
+        short = [one for one in concurrencies if one not in weighed]
+        return (*mixed, *((concurrency, 0) for concurrency in short))
 
     def _refuse_what_lies_here(self) -> None:
         """Over ssh nothing is copied to the host but unit, gate and guard."""
@@ -486,6 +514,8 @@ class Params(Strict):
         """Hash of what makes two runs comparable (all but stack, choose, service, record)."""
         keys = ("host", "server", "configurations", "workload", "benchmark")
         dumped = self.model_dump(mode="json", include=set(keys))
+        if contexts := [[c, tokens] for c, tokens in self.points() if tokens is not None]:
+            dumped["points"] = sorted(contexts)
         return hashlib.sha256(json.dumps(dumped, sort_keys=True).encode()).hexdigest()[:16]
 
     def to_yaml(self) -> str:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from runbook import atomic, benchmark, cells, params, traffic
 from runbook.benchmark.figures import Evidence, judge_cell
-from runbook.benchmark.request_log import RequestLog, line_of
+from runbook.benchmark.request_log import RequestLog
 from runbook.cells import Cell
 from runbook.checks import Verdict
 from runbook.engines.ladder import Endpoint
@@ -276,7 +276,7 @@ class _Folder:
     def append(self, cell: Cell, record: Record) -> None:
         """A request has ended."""
         if self._log is not None:
-            self._log.append(line_of(cell, record))
+            self._log.record(cell, record)
 
     def enter(self, cell: Cell) -> None:
         """A cell has ended."""

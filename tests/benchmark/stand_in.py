@@ -38,7 +38,7 @@ def params_of(port: int, *configurations: dict[str, Any], **changes: Any) -> Par
         "service": {"unit": "stand-in.service"},
     }
     for key, change in changes.items():
-        values[key] = values[key] | change
+        values[key] = values.get(key, {}) | change
     return from_values(values, "test")
 
 

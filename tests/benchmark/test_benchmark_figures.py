@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gzip
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +14,14 @@ from runbook import params
 from runbook.benchmark import Measurements, estimate, verdict
 from runbook.benchmark.figures import Evidence, judge_cell, quantile, say, tokens_per_second
 from runbook.benchmark.measurements import (
+    compare_settings,
     compare_totals,
     find_cold,
     find_drift,
     key_of,
     load_measurements,
 )
-from runbook.benchmark.request_log import RequestLog
+from runbook.benchmark.request_log import PackedLog, RequestLog, read_answers
 from runbook.cells import Cell
 from runbook.checks import Check
 from runbook.errors import BadInput, NotHere
@@ -304,3 +307,44 @@ def test_a_torn_line_longer_than_one_read_goes_too(tmp_path: Path) -> None:
     path.write_bytes(b"x" * 200_000)
     RequestLog(path).close()
     assert path.read_bytes() == b""
+
+
+@given(lines=st.lists(text, min_size=1, max_size=6), data=st.data())
+def test_packed_answers_are_read_up_to_where_a_killed_writer_came(
+    tmp_path_factory, lines: list[str], data
+) -> None:
+    path = tmp_path_factory.mktemp("log") / "answers.jsonl.gz"
+    ends = []
+    for part in (lines[:2], lines[2:]):
+        log = PackedLog(path)
+        for line in part:
+            log.append({"text": line})
+            ends.append(path.stat().st_size)
+        log.close()
+    wanted = [{"text": line} for line in lines]
+    assert list(read_answers(path)) == wanted
+    assert [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()] == wanted
+    cut = data.draw(st.integers(0, path.stat().st_size))
+    path.write_bytes(path.read_bytes()[:cut])
+    kept = list(read_answers(path))
+    assert kept == wanted[: len(kept)] and len(kept) >= sum(end <= cut for end in ends)
+    log = PackedLog(path)
+    log.append({"text": "next"})
+    assert list(read_answers(path)) == [*kept, {"text": "next"}]  # before it is closed
+    log.close()
+    assert len(gzip.decompress(path.read_bytes()).splitlines()) == len(kept) + 1
+
+
+def test_what_servers_resolved_differently_beside_speculation_is_told() -> None:
+    def launch(**settings: object) -> dict[str, object]:
+        return {"info": {"settings": settings, "alike": ["mem_fraction_static", "dtype", "graphs"]}}
+
+    found = compare_settings(
+        {
+            "baseline": launch(mem_fraction_static=0.9, dtype="auto", topk=None),
+            "eagle": launch(mem_fraction_static=0.85, dtype="auto", topk=4, graphs=32),
+            "broken": {"info": None},
+        }
+    )
+    (said,) = found
+    assert said.endswith("mem_fraction_static: baseline 0.9, eagle 0.85")

@@ -17,6 +17,7 @@ from stand_in import StandIn, Starter, params_of
 
 from runbook import cells
 from runbook.benchmark import load_measurements, measure, measure_briefly, verdict
+from runbook.benchmark.request_log import read_answers
 from runbook.errors import Blocked, NotHere
 from runbook.hosts import open_for, why_no_box
 from runbook.launch.ports import port_holder
@@ -58,6 +59,10 @@ def by_place(measurements) -> dict[tuple[str, int, int], cells.Cell]:
     return {(c.config, c.block, c.concurrency): c for c in measurements.cells}
 
 
+def answers_in(path: Path) -> list[dict]:
+    return list(read_answers(path / "answers.jsonl.gz"))
+
+
 def requests_in(path: Path) -> list[dict]:
     return [json.loads(line) for line in (path / "requests.jsonl").read_text().splitlines()]
 
@@ -90,6 +95,9 @@ def test_a_whole_benchmark_and_its_artefacts(bench) -> None:
     }
     first = lines[0]
     assert (first["block"], first["error"], first["tokens_out"]) == (1, None, 8)
+    answers = answers_in(bench.path)
+    assert [one["end_s"] for one in answers] == [one["end_s"] for one in lines]
+    assert {one["text"] for one in answers} == {" word" * 8} and "text" not in first
     prompts = {
         place: sorted(
             line["prompt_id"]
@@ -392,6 +400,7 @@ def test_kill_dash_nine_loses_only_what_was_in_flight(bench, tmp_path: Path, por
         runner.kill()
     (kept,) = cells.from_csv(table.read_text())
     before = len(requests_in(bench.path))
+    assert before <= len(answers_in(bench.path)) <= before + 1
     with log.open("ab") as torn:
         torn.write(b'{"config": "baseline", "li')
 
@@ -404,8 +413,26 @@ def test_kill_dash_nine_loses_only_what_was_in_flight(bench, tmp_path: Path, por
     half = [c for c in found.cells if c.config == kept.config and c.life != kept.life]
     assert [c.life for c in half] == [2]
     lines = requests_in(bench.path)
-    assert len(lines) == before + 60
+    assert len(lines) == before + 60 <= len(answers_in(bench.path)) <= before + 61
     assert Counter(line["life"] for line in lines)[2] == 20
+
+
+def test_contexts_have_cells_of_their_own(bench) -> None:
+    mix = [{"concurrency": 1, "context_tokens": tokens, "share": 1} for tokens in (0, 3000)]
+    sizes = {"blocks": 2, "concurrencies": [1], "requests": 2}
+    found = bench(BASELINE, benchmark=sizes, choose={"mix": mix})
+    assert all(cell.usable for cell in found.cells) and verdict(found).ok
+    places = {(c.block, c.context_tokens) for c in found.cells}
+    assert places == {(1, 0), (1, 3000), (2, 0), (2, 3000)}
+    asked = {line["cell"]: line["tokens_in"] for line in requests_in(bench.path)}
+    for cell in found.cells:
+        tokens = asked[f"life{cell.life}-c1-{cell.context_tokens}"]
+        assert 2700 < tokens < 3300 if cell.context_tokens else tokens < 2700
+
+    told: list[str] = []
+    hear = lambda text, done, total: told.append(text)  # noqa: E731
+    bench(BASELINE, benchmark=sizes, choose={"mix": mix}, on_cell=hear)
+    assert told[-1] == "measured before, and still valid"
 
 
 def test_servers_can_be_units_of_a_box(tmp_path: Path, port: int) -> None:

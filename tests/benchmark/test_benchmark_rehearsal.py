@@ -9,6 +9,7 @@ import pytest
 from server_lives import REHEARSAL, free_port
 
 from runbook.benchmark import load_measurements, measure, verdict
+from runbook.benchmark.request_log import read_answers
 from runbook.engines import engine_named
 from runbook.launch.ports import port_holder
 from runbook.launch.process import ProcessLauncher
@@ -54,9 +55,9 @@ def test_llama_cpp_with_and_without_speculation(tmp_path: Path) -> None:
     records = [json.loads(line) for line in (tmp_path / "requests.jsonl").read_text().splitlines()]
     answers = {
         config: {
-            record["prompt_id"]: record["text"]
-            for record in records
-            if (record["config"], record["concurrency"]) == (config, 1)
+            said["prompt_id"]: said["text"]
+            for said in read_answers(tmp_path / "answers.jsonl.gz")
+            if said["config"] == config and said["cell"].endswith("-c1")
         }
         for config in ("baseline", "ngram-lean")
     }

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from stand_in import params_of
 
 from runbook.benchmark.blocks import plan_blocks
+from runbook.benchmark.cost import estimate
 from runbook.benchmark.workload import plan_workload, workload_of
 from runbook.errors import BadInput
 from runbook.load import Prompt
@@ -34,7 +36,7 @@ def test_the_same_seed_asks_the_same_whatever_order_the_prompts_come_in() -> Non
         c: cell.fingerprint() for c, cell in again.items()
     }
     other = plan_workload(params_of(1, workload={"seed": 2}), pool)
-    assert other[1].fingerprint() != first[1].fingerprint()
+    assert other[1, None].fingerprint() != first[1, None].fingerprint()
 
 
 def test_a_life_asks_no_prompt_twice_while_there_are_enough() -> None:
@@ -42,9 +44,10 @@ def test_a_life_asks_no_prompt_twice_while_there_are_enough() -> None:
     cells = plan_workload(params, prompts(edit=21))
     asked = [id for cell in cells.values() for id in ids(cell.warmup + cell.measured)]
     assert len(asked) == 21 == len(set(asked))
-    assert [len(cells[8].warmup), len(cells[8].measured)] == [8, 8]
+    assert [len(cells[8, None].warmup), len(cells[8, None].measured)] == [8, 8]
     again = plan_workload(params, prompts(edit=5))
-    assert len(again[8].measured) == 8 and set(ids(again[8].measured)) <= set(ids(prompts(edit=5)))
+    few = ids(again[8, None].measured)
+    assert len(few) == 8 and set(few) <= set(ids(prompts(edit=5)))
 
 
 @given(
@@ -90,9 +93,9 @@ def test_blocks_hold_every_configuration_once_in_an_order_of_their_own() -> None
     assert blocks == plan_blocks(params)
     assert [block.number for block in blocks] == list(range(1, 13))
     assert all(sorted(block.configs) == ["b", "baseline", "c", "d"] for block in blocks)
-    assert all(sorted(block.concurrencies) == [1, 4, 16, 64] for block in blocks)
+    assert all(sorted(c for c, _ in block.points) == [1, 4, 16, 64] for block in blocks)
     assert len({block.configs for block in blocks}) > 3
-    assert len({block.concurrencies for block in blocks}) > 3
+    assert len({block.points for block in blocks}) > 3
     other = params.model_copy(update={"benchmark": params.benchmark.model_copy(update={"seed": 9})})
     assert plan_blocks(other) != blocks
 
@@ -111,9 +114,28 @@ def test_turns_keep_their_order_in_a_cell(tmp_path: Path) -> None:
     workload = workload_of(params.workload)
     assert len(workload.prompts) == workload.manifest.prompts == 12
     assert {p.messages[0]["content"] for p in workload.prompts} == {"You are terse."}
-    cell = plan_workload(params, workload.prompts)[1]
+    cell = plan_workload(params, workload.prompts)[1, None]
     by_talk: dict[str, list[int]] = {}
     for prompt in cell.measured:
         by_talk.setdefault(prompt.conversation, []).append(len(prompt.messages))
     assert by_talk == {f"c{n}": [2, 4, 6] for n in range(4)}
     assert [p.id for p in cell.measured] != sorted(p.id for p in cell.measured)
+
+
+def test_a_mix_of_contexts_is_measured_at_its_points() -> None:
+    mix = [
+        {"concurrency": 1, "context_tokens": 0, "share": 0.5},
+        {"concurrency": 1, "context_tokens": 4096, "share": 0.5},
+    ]
+    params = params_of(1, choose={"mix": mix}, benchmark={"concurrencies": [1, 8]})
+    assert set(params.points()) == {(1, 0), (1, 4096), (8, 0)}
+    workload = plan_workload(params, workload_of(params.workload).prompts)
+    assert set(workload) == set(params.points())
+    same = replace(workload[1, 0], context_tokens=4096)
+    assert same.fingerprint() != workload[1, 0].fingerprint()
+    short = params_of(1, benchmark={"concurrencies": [1, 8]})
+    assert short.points() == ((1, None), (8, None))
+    assert params.identity() != short.identity()
+    assert estimate(params).seconds > estimate(short).seconds
+    with pytest.raises(BadInput, match="without context_tokens"):
+        params_of(1, choose={"mix": [*mix, {"concurrency": 2, "share": 1}]})

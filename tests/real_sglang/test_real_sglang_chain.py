@@ -7,6 +7,7 @@ import pytest
 from boxes import need_box
 from sglang_runs import rows, run_runbook
 
+from runbook.benchmark.request_log import read_answers
 from runbook.run import Run
 
 STEPS = 3
@@ -69,11 +70,13 @@ def test_drafts_are_accepted_and_answers_are_the_baselines(rehearsal):
     tokens, steps, answers = Counter(), Counter(), {}
     for row in rows(folder):
         assert row["error"] is None
-        answers.setdefault((row["concurrency"], row["prompt_id"]), {})[row["config"]] = row["text"]
         if row["verify_steps"]:
             for key in (row["config"], (row["config"], row["kind"])):
                 tokens[key] += row["tokens_out"] - 1
                 steps[key] += row["verify_steps"]
+    for one in read_answers(folder / "answers.jsonl.gz"):
+        point = one["cell"].partition("-")[2], one["prompt_id"]
+        answers.setdefault(point, {})[one["config"]] = one["text"]
     assert all(len(said) == 3 and len(set(said.values())) == 1 for said in answers.values())
     for name in ("eagle3-topk4", "eagle3-topk1"):
         assert 3.4 <= tokens[name] / steps[name] <= STEPS + 1

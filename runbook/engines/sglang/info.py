@@ -23,6 +23,7 @@ _NUMBERS = (
     "tp_size",
     "dp_size",
     "context_length",
+    "cuda_graph_max_bs",
 )
 _TEXTS = (
     "version",
@@ -40,6 +41,25 @@ _TEXTS = (
 )
 _SWITCHES = ("disable_overlap_schedule", "disable_custom_all_reduce", "disable_cuda_graph")
 
+#: What configurations must have alike, or more than speculation is compared.
+_ALIKE = (
+    "version",
+    "model_path",
+    "attention_backend",
+    "prefill_attention_backend",
+    "decode_attention_backend",
+    "kv_cache_dtype",
+    "dtype",
+    "quantization",
+    "mem_fraction_static",
+    "cuda_graph_max_bs",
+    "page_size",
+    "tp_size",
+    "dp_size",
+    "context_length",
+    "disable_cuda_graph",
+    "disable_custom_all_reduce",
+)
 #: What every rank must say alike.
 _OF_RANKS = (
     CAP_PER_RANK,
@@ -102,7 +122,7 @@ def read_info(answer: Any) -> ServerInfo | None:
     environment = parts.ranks[0].get("env_vars") if parts.ranks else None
     settings["env_vars"] = dict(environment) if isinstance(environment, Mapping) else None
     model = text(resolved.get("served_model_name")) or settings["model_path"] or UNKNOWN
-    return ServerInfo(model, algorithm, _max_concurrency(parts), settings)
+    return ServerInfo(model, algorithm, _max_concurrency(parts), settings, _ALIKE)
 
 
 def running_worker(version: str | None, algorithm: str, no_overlap: bool | None) -> str:

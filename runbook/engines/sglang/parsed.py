@@ -20,7 +20,14 @@ from runbook.engines.sglang.releases import NO_OVERLAP
 PARSED_CHECK = "sglang_arguments"
 
 #: What only a running server knows, or only the parser.
-_NOT_COMPARED = ("version", "launch_command", "env_vars", "worker", "ranks_differ")
+_NOT_COMPARED = (
+    "version",
+    "launch_command",
+    "env_vars",
+    "worker",
+    "ranks_differ",
+    "cuda_graph_max_bs",
+)
 _WANTED = "a command line that SGLang itself takes"
 
 
