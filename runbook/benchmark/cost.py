@@ -45,7 +45,7 @@ def longest_s(params: Params) -> float:
     passes = 1 if benchmark.warmup_agree is None else 2
     rounds = sum(
         math.ceil(benchmark.requests_at(concurrency) / concurrency) + passes * benchmark.warmup
-        for concurrency in benchmark.concurrencies
+        for concurrency, _ in params.points()
     )
     life_s = waits.gpu_free_s + waits.start_s + waits.stop_s + rounds * waits.request_s
     return benchmark.blocks * len(params.configurations) * life_s

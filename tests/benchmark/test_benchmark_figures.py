@@ -217,7 +217,7 @@ def measured(*statuses: str) -> tuple[Cell, ...]:
 @pytest.mark.parametrize(
     ("statuses", "ok", "said"),
     [
-        (["ok", "ok"], True, "2 cells, 1 configurations, 2 blocks, all usable"),
+        (["ok", "ok"], True, "2 cells, 1 configuration, 2 blocks, all usable"),
         (["ok", "void"], True, "1 void"),
         (["void", "void"], False, "baseline, block 1, C=1: void (and 1 more): why 1"),
         (["ok", "server_died"], False, "server_died: why 2"),
