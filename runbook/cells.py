@@ -22,8 +22,10 @@ class Cell:
     ``output_tok_s``: output tokens of usage per second of wall clock. ``tpot``: time per output
     token after the first; ``chunk_gap``: from event to event, which may bear several tokens.
     ``client_share``: of a core, that of the busiest load worker; ``loop_lag_ms``: how late its
-    event loop was, 99th percentile. ``rate_s``: requests a second that an open loop sent, ``None``
-    for a closed loop. ``void``: measured, but not to be compared (``note`` says why).
+    event loop was, 99th percentile. ``round_trip_ms``, ``way_lag_ms``: of the way to a server on
+    another host (``load.way``), ``None`` where it is on this one. ``rate_s``: requests a second
+    that an open loop sent, ``None`` for a closed loop. ``void``: measured, but not to be compared
+    (``note`` says why).
     """
 
     config: str
@@ -41,6 +43,8 @@ class Cell:
     accept_length: float | None = None
     client_share: float | None = None
     loop_lag_ms: float | None = None
+    round_trip_ms: float | None = None
+    way_lag_ms: float | None = None
     max_in_flight: int | None = None
     rate_s: float | None = None
     errors: int = 0

@@ -297,27 +297,34 @@ def _nothing(verb: Verb) -> Verb:
     return verb
 
 
+_UNMEASURED = click.option(
+    "--unmeasured", metavar="REASON", help="Install what was not measured, and why."
+)
+_OVERWRITE_EDITS = click.option(
+    "--overwrite-edits", is_flag=True, help="Replace hand edits; a backup is kept."
+)
+_AFTER_BOOT = click.option(
+    "--after-boot", is_flag=True, help="Only how it came back at the last boot, undisturbed."
+)
+
+
 def _service_verb(name: str, text: str) -> None:
     """Add one verb; each opens the host of the run and ends with its exit code."""
-
-    only_boot = click.option(
-        "--after-boot", is_flag=True, help="Only how it came back at the last boot, undisturbed."
-    )
 
     @service.command(name, help=text)
     @_PARAMS
     @click.option("--run", "run_folder", type=click.Path(path_type=Path), help="Default: newest.")
-    @click.option("--unmeasured", metavar="REASON", help="Install what was not measured, and why.")
-    @click.option("--overwrite-edits", is_flag=True, help="Replace hand edits; a backup is kept.")
-    @(only_boot if name == "verify" else _nothing)
+    @(_UNMEASURED if name in ("plan", "install") else _nothing)
+    @(_OVERWRITE_EDITS if name in ("install", "rollback", "uninstall") else _nothing)
+    @(_AFTER_BOOT if name == "verify" else _nothing)
     @_AS_JSON
     @_OVERRIDES
     def verb(
         params_file: Path,
         run_folder: Path | None,
-        unmeasured: str | None,
         as_json: bool,
         overrides: tuple[str, ...],
+        unmeasured: str | None = None,
         **given: bool,
     ) -> None:
         from runbook.verbs import service as service_verbs

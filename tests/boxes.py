@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import sysconfig
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 from runbook.hosts.box import Box
 from runbook.hosts.box_needs import cgroup2_folder, why_no_box
 from runbook.owning import owner
+
+NOBODY = 65534
 
 
 def need_box(folder: Path) -> None:
@@ -100,4 +103,28 @@ def run_python(script: str, *arguments: str, **options) -> subprocess.Popen:
     """A separate process that runs ``script``; its first line of output says it is ready."""
     return subprocess.Popen(
         [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, text=True, **options
+    )
+
+
+def python_of_nobody() -> str:
+    """An interpreter of this version that an ordinary user can run."""
+    for name in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
+        if run_as_nobody(["sh", "-c", '"$1" -c 1', "sh", name]).returncode == 0:
+            return name
+    pytest.skip("the interpreter lies where no ordinary user can read it")
+
+
+def run_as_nobody(argv, cgroup=None):
+    tests = Path(__file__).parent
+    paths = [tests.parent, tests, tests / "service", sysconfig.get_path("purelib")]
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(map(str, paths))}
+    ids = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    join = f"echo $$ >{cgroup}/cgroup.procs; " if cgroup else ""
+    command = ["sh", "-c", f'{join}exec "$@"', "sh", "setpriv", *ids, "--", *argv]
+    return subprocess.run(
+        command,
+        env={**env, "PYTHONDONTWRITEBYTECODE": "1"},
+        cwd="/",
+        capture_output=True,
+        text=True,
     )

@@ -29,7 +29,7 @@ class Far:
 
     def __init__(self, box: Box, folder: Path) -> None:
         self.box, self.port = box, free_port()
-        self.address = f"ssh://root@127.0.0.1:{self.port}"
+        self.address = self.address_of("root")
         for name in ("host", "user"):
             command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name]
             subprocess.run(command, check=True)
@@ -40,9 +40,13 @@ class Far:
             f"IdentityFile {folder}/user\nUserKnownHostsFile {folder}/known\n"
             "IdentitiesOnly yes\nStrictHostKeyChecking yes\n"
         )
-        box.make_dir("/etc/far", 0o700)
+        box.make_dir("/etc/far")
         box.write("/etc/far/host", (folder / "host").read_bytes(), 0o600)
-        box.write("/etc/far/authorized", (folder / "user.pub").read_bytes(), 0o600)
+        box.write("/etc/far/authorized", (folder / "user.pub").read_bytes())
+
+    def address_of(self, user: str) -> str:
+        """The address of a user there; all have the same key."""
+        return f"ssh://{user}@127.0.0.1:{self.port}"
 
     def serve(self) -> None:
         """Start the sshd, which ends with the box."""

@@ -24,6 +24,7 @@ RUN_ELSEWHERE = {
     "make rehearse-sglang RELEASE=0.5.20": "tests/real_sglang, by that release's parser",
     ".venv/bin/jupyter lab --allow-root notebooks/": "tests/browser/test_browser_jupyterlab.py",
     "$EDITOR params/mine.yaml": "an editor",
+    "systemd-run --user --scope --property=Delegate=yes -- make rehearse": "needs a login",
     "cp params/kimi-k2.5-8x-rtx-pro-6000.yaml params/mine.yaml": "copies a file that is loaded",
     "apt-get install make python3-venv systemd systemd-sysv dbus util-linux": ".ci/run installs it",
     **{
@@ -141,7 +142,7 @@ def test_every_quoted_message_is_one_of_the_programs():
         assert any(re.search(pattern, text, re.DOTALL) for text in known), message
 
 
-@pytest.mark.parametrize("page", ["measuring.md", "notebooks.md"])
+@pytest.mark.parametrize("page", ["measuring.md", "notebooks.md", "field-cases.md"])
 def test_every_test_named_for_a_pitfall_is_there(page):
     rows = re.findall(r"^\|.*`test_\w+`.*\|$", (ROOT / "docs" / page).read_text(), re.MULTILINE)
     named = set(re.findall(r"`(test_\w+)`", "\n".join(rows)))
@@ -157,6 +158,12 @@ def test_every_case_of_notebooks_has_its_row():
     text = (ROOT / "docs" / "notebooks.md").read_text()
     rows = re.findall(r"^\| (N\d+) \|.*`test_\w+`[^|]*\|$", text, re.MULTILINE)
     assert rows == [f"N{number}" for number in range(1, 21)]
+
+
+def test_every_case_from_the_field_has_its_line_and_a_test():
+    text = (ROOT / "docs" / "field-cases.md").read_text()
+    rows = re.findall(r"^\| ([CD]\d+) \|.*`test_\w+`.*\|$", text, re.MULTILINE)
+    assert rows == [f"D{n}" for n in range(1, 30)] + [f"C{n}" for n in range(1, 19)]
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

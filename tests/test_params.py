@@ -242,3 +242,15 @@ def test_what_is_no_address_is_refused(address):
     values["server"]["address"] = address
     with pytest.raises(ParameterError, match="an IP address or a host name"):
         params.from_values(values, "x")
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::"])
+def test_all_addresses_without_a_key_only_where_the_parameters_say_so(address):
+    values = copy.deepcopy(MINIMAL)
+    values["server"]["address"] = address
+    with pytest.raises(ParameterError, match="listens on all addresses without a key") as refused:
+        params.from_values(values, "x")
+    assert "server.open_to_all: true" in str(refused.value)
+    for allowed in ({"open_to_all": True}, {"api_key": {"file": "/etc/key"}}):
+        server = {**values["server"], **allowed}
+        assert params.from_values({**values, "server": server}, "x").server.address == address

@@ -10,12 +10,16 @@ from runbook.cells import Cell
 from runbook.checks import Check
 from runbook.load.plan import LoadResult
 from runbook.load.records import Record
+from runbook.load.way import Way
 
 #: A client busier than this share of one core measures itself, not the server.
 MAX_CLIENT_SHARE = 0.5
 #: One that is later, at the 99th percentile, than this share of the time between chunks, and than
 #: so many ms, blurs latencies; from the second pair on nothing it says of time can be believed.
 WARN_LAG, MAX_LAG = (0.2, 5.0), (0.5, 100.0)
+#: A round trip longer than this share of a request, or of the time to its first token, is told;
+#: beyond the second of each pair the way is measured, not the server.
+REQUEST_SHARE, FIRST_TOKEN_SHARE = (0.004, 0.02), (0.1, 0.5)
 _NOTE_CHARACTERS = 1000
 #: Of a log, its end is kept in a note.
 LOG_CHARACTERS = 600
@@ -37,6 +41,8 @@ class Evidence:
     log_tail: str = ""
     steady: bool = False
     remarks: tuple[str, ...] = ()
+    is_far: bool = False
+    way: Way | None = None
 
 
 def judge_cell(cell: Cell, load: LoadResult, evidence: Evidence) -> Cell:
@@ -55,6 +61,8 @@ def judge_cell(cell: Cell, load: LoadResult, evidence: Evidence) -> Cell:
         chunk_gap_p50_ms=quantile((record.chunk_gap_ms for record in good), 50),
         client_share=load.client_share,
         loop_lag_ms=load.loop_lag_ms,
+        round_trip_ms=evidence.way.round_trip_ms if evidence.way else None,
+        way_lag_ms=evidence.way.lag_ms if evidence.way else None,
         max_in_flight=load.max_in_flight,
     )
     if load.ended_early:
@@ -66,7 +74,7 @@ def judge_cell(cell: Cell, load: LoadResult, evidence: Evidence) -> Cell:
         )
         return replace(measured, status="server_died", output_tok_s=None, note=note)
     reasons = list(_why_void(measured, load, evidence))
-    remarks = [*_remarks(measured, load.records, evidence.checks), *evidence.remarks]
+    remarks = [*_remarks(measured, load.records, evidence), *evidence.remarks]
     return replace(measured, status="void" if reasons else "ok", note=say([*reasons, *remarks]))
 
 
@@ -158,8 +166,32 @@ def _why_void(cell: Cell, load: LoadResult, evidence: Evidence) -> Iterable[str]
         yield f"the client used {load.client_share:.0%} of a core: it may have been the limit"
     if _is_late(cell, MAX_LAG):
         yield f"the client was late: {_lag_said(cell)}"
+    if evidence.is_far and evidence.way is None:
+        yield "the way to the server's host is unknown: it did not answer before and after the load"
+    if limit := _limited_by_way(cell, load.records, 1):
+        yield f"the way to the server was the limit: {limit}"
     if cell.rate_s is None and load.max_in_flight < min(cell.concurrency, cell.requests):
         yield f"only {load.max_in_flight} of {cell.concurrency} requests were in flight at once"
+
+
+def _limited_by_way(cell: Cell, records: Iterable[Record], level: int) -> str | None:
+    """What the way does to the figures beyond the limits of ``level``, if anything."""
+    if cell.round_trip_ms is None or cell.way_lag_ms is None:
+        return None
+    spans_s = ((one.sent_s, one.end_s) for one in records if one.ok)
+    known_ms = ((end - begin) * 1000 for begin, end in spans_s if begin is not None and end)
+    for what, share, of_ms in (
+        ("a request", REQUEST_SHARE[level], quantile(known_ms, 50)),
+        ("the time to a first token", FIRST_TOKEN_SHARE[level], cell.ttft_p50_ms),
+    ):
+        if of_ms is not None and cell.round_trip_ms > share * of_ms:
+            return f"a round trip of {cell.round_trip_ms:.1f} ms, {what} takes {of_ms:.0f} ms"
+    share, lag_ms = (WARN_LAG, MAX_LAG)[level]
+    if cell.chunk_gap_p50_ms is None or cell.way_lag_ms <= max(
+        share * cell.chunk_gap_p50_ms, lag_ms
+    ):
+        return None
+    return f"late by {cell.way_lag_ms:.1f} ms, {cell.chunk_gap_p50_ms:.1f} ms from chunk to chunk"
 
 
 def _is_late(cell: Cell, limits: tuple[float, float]) -> bool:
@@ -176,13 +208,16 @@ def _lag_said(cell: Cell) -> str:
     )
 
 
-def _remarks(cell: Cell, records: Sequence[Record], checks: Iterable[Check]) -> Iterable[str]:
+def _remarks(cell: Cell, records: Sequence[Record], evidence: Evidence) -> Iterable[str]:
+    blurred = _limited_by_way(cell, records, 0)
+    if blurred and not _limited_by_way(cell, records, 1):
+        yield f"the way to the server is in the figures: {blurred}"
     if _is_late(cell, WARN_LAG) and not _is_late(cell, MAX_LAG):
         yield f"latencies are blurred by the client: {_lag_said(cell)}"
     failed = [record for record in records if not record.ok]
     if failed:
         kinds = ", ".join(sorted({str(record.error_kind) for record in failed}))
         yield f"{len(failed)} failed ({kinds}), first: {failed[0].error}"
-    for check in checks:
+    for check in evidence.checks:
         if check.status in ("warn", "unknown"):
             yield f"{check.name}: {check.status}, found {check.found}"

@@ -28,6 +28,7 @@ from runbook.launch.server import RunningServer, local_url
 from runbook.launch.spec import LaunchSpec
 from runbook.load import LoadResult, Prompt, Record, run_load
 from runbook.load.context import remark_on_length
+from runbook.load.way import Way, look_at_way, worse
 from runbook.params import Configuration
 
 _TELL_S = 30.0
@@ -191,7 +192,9 @@ def _measure_cell(
     assert launch.info is not None
     if cell.context_tokens:
         _learn_lengths(bench, server, launch.info, cell.context_tokens)
-    with sampled(bench.params.host.kind != "ssh") as gpus:
+    is_far = bench.params.host.kind == "ssh"
+    way = _look_at_way(bench) if is_far else None
+    with sampled(not is_far) as gpus:
         load, remarks = _warm_up(bench, server, launch.info, cell)
         lost = _end_given_up(bench, load)
         if lost:
@@ -212,9 +215,15 @@ def _measure_cell(
         log_tail=server.log_tail() if load.ended_early else "",
         steady=bench.params.benchmark.window == "steady",
         remarks=remarks,
+        is_far=is_far,
+        way=worse(way, _look_at_way(bench)) if is_far else None,
     )
     bench.enter(life.spec, judge_cell(cell, load, evidence), load.records, gpus)
     return load.ended_early or _end_given_up(bench, load)
+
+
+def _look_at_way(bench: Bench) -> Way | None:
+    return look_at_way(local_url(bench.params.server))
 
 
 def _send_counted(

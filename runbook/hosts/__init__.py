@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from runbook import params
+from runbook.errors import NotHere
 from runbook.hosts.base import Done, Host
 from runbook.hosts.box import Box
-from runbook.hosts.box_needs import not_shown, why_no_box
+from runbook.hosts.box_needs import is_root, not_shown, why_no_box
 from runbook.hosts.local import LocalHost
 from runbook.hosts.ssh import SshHost
 from runbook.rehearsal import model
@@ -22,8 +23,17 @@ def open_for(
     parameters: params.Params, run_folder: Path, binds: Iterable[Path] = ()
 ) -> AbstractContextManager[Host]:
     """The host of a deployment; a box keeps its files in ``run_folder/box`` and sees, besides
-    ``binds``, the clone and whatever the parameters name that it would not see by itself."""
+    ``binds``, the clone and whatever the parameters name that it would not see by itself.
+
+    Raises ``NotHere`` for a user that its box cannot have, and as ``open_host``.
+    """
     server = parameters.server
+    if parameters.host.kind == "box" and server.user and not is_root():
+        raise NotHere(
+            f"server.user is {server.user}, and an ordinary user's box has one user id, root's",
+            "a box of root's, in which there are others",
+            "run as root (sudo), or leave server.user out",
+        )
     named = [server.interpreter, server.cwd, server.model, server.draft]
     if server.api_key is not None:
         named.append(server.api_key.file)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -18,7 +19,14 @@ from typing import Self
 
 from runbook.errors import HostFailed, NotHere
 from runbook.hosts.base import COMMAND_ENV, Done, Host
-from runbook.hosts.box_needs import NAMESPACES, cgroup2_folder, visible, why_no_box
+from runbook.hosts.box_needs import (
+    NAMESPACES,
+    cgroup2_folder,
+    is_root,
+    namespaces,
+    visible,
+    why_no_box,
+)
 from runbook.hosts.local import execute_here
 from runbook.owning.owned import Job, Owned
 
@@ -29,6 +37,9 @@ GO_DOWN_S = 120.0
 #: A parent outside the box's process namespace. nsenter's own would stop, and never go on, when a
 #: box that goes down stops its processes before it ends them.
 _WAIT = ("/bin/sh", "-c", '"$@"; exit $?', "sh")
+
+#: Into an ordinary user's own namespace, where the one user id is root.
+_USER = {True: (), False: ("--user", "--preserve-credentials")}
 
 
 class Box(Host):
@@ -75,7 +86,7 @@ class Box(Host):
         if reason := why_no_box(self.state):
             raise NotHere(
                 f"no box can be made here: {reason}",
-                "root, cgroup2, overlay and systemd",
+                "private namespaces, a cgroup, systemd and, for root, an overlay",
                 "see README, What you need; or set host.kind: local",
             )
         for folder in ("upper", "work", "root"):
@@ -84,12 +95,13 @@ class Box(Host):
         job = Job(
             argv=[
                 shutil.which("unshare", path=COMMAND_ENV["PATH"]) or "",
-                *NAMESPACES,
+                *namespaces(),
                 "--fork",
                 "--kill-child",
                 "--",
                 "/bin/sh",
                 str(Path(__file__).with_name("box_init.sh")),
+                "overlay" if is_root() else "copy",
                 str(self.state),
                 *pairs,
             ],
@@ -147,8 +159,11 @@ class Box(Host):
         """Run ``argv`` inside; on time-out, and when the box goes down, all of it is ended."""
         self._running()
         env = ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in COMMAND_ENV.items())]
-        enter = ["nsenter", "--target", str(self._init), *NAMESPACES, "--cgroup", "--no-fork"]
-        done = execute_here([*enter, "--", *_WAIT, *env, *argv], stdin, timeout_s, COMMAND_ENV)
+        enter = ["nsenter", "--target", str(self._init), *_USER[is_root()], *NAMESPACES]
+        enter += ["--cgroup", "--no-fork", "--"]
+        done = execute_here([*enter, *_WAIT, *env, *argv], stdin, timeout_s, COMMAND_ENV)
+        if done.code:
+            self._notice_end(done)
         return Done(tuple(argv), done.code, done.out, done.err)
 
     def why_no_systemd(self) -> str | None:
@@ -202,8 +217,22 @@ class Box(Host):
             raise HostFailed("the box is not booted", "a booted box", "open it")
         if self._namespace is None or _process_namespace(self._init) != self._namespace:
             self.close()
-            raise HostFailed("the box went down by itself", "a booted box", "open it again")
+            raise HostFailed(
+                "the box went down by itself: its systemd, or the process that owns it, was ended",
+                "a box that stays up",
+                f"run the command again, it boots with its files; see {self.state}/console.log",
+            )
         return self._owned
+
+    def _notice_end(self, done: Done) -> None:
+        """Raises where the box went down under a command, which then was killed or could not
+        enter; the end of its first process may be seen a moment later."""
+        may_be = done.code == 128 + signal.SIGKILL or done.err.startswith("nsenter:")
+        deadline = time.monotonic() + (1.0 if may_be else 0.0)
+        self._running()
+        while time.monotonic() < deadline:
+            time.sleep(0.02)
+            self._running()
 
     def _go_down(self, how: str) -> None:
         owned = self._running()

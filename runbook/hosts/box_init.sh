@@ -1,6 +1,8 @@
 #!/bin/sh
 # PID 1 of a box's namespaces: lays the root, moves into it and becomes systemd.
-#   box_init.sh STATE [SOURCE TARGET]...    each SOURCE is bound read-only to TARGET
+#   box_init.sh ROOT STATE [SOURCE TARGET]...    each SOURCE is bound read-only to TARGET
+# ROOT is `overlay`, or `copy` for an ordinary user, who has no right to lay one over files of root:
+# a copy of /etc, an empty /var, and this machine's other folders read-only.
 # Runs in a mount namespace of its own; RUNBOOK_CGROUP names the cgroup made for this box.
 set -eu
 
@@ -11,12 +13,42 @@ if [ -n "${RUNBOOK_CGROUP-}" ]; then
     exec unshare --cgroup -- sh "$0" "$@"
 fi
 
-cd "$1"
-shift
+# What holds in this user's namespace must be repeated, else the kernel refuses.
+read_only() {
+    options=$(findmnt -nro VFS-OPTIONS --mountpoint "$1" | tail -n 1)
+    mount -o "remount,bind,ro${options#r[wo]}" "$1"
+}
+
+how=$1
+cd "$2"
+shift 2
 
 mount --make-rprivate /
-# Relative paths: an overlay option can hold neither a comma nor a colon.
-mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root
+if [ "$how" = overlay ]; then
+    # Relative paths: an overlay option can hold neither a comma nor a colon.
+    mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root
+else
+    mount --bind upper root
+    for path in /*; do
+        name=root$path
+        if [ -L "$path" ]; then
+            [ -L "$name" ] || cp -P "$path" "$name"
+        elif [ -d "$path" ]; then
+            mkdir -p "$name"
+            case $path in /etc | /var | /dev | /proc | /run | /sys | /tmp) ;; *)
+                mount --rbind "$path" "$name"
+                read_only "$PWD/$name"
+                ;;
+            esac
+        fi
+    done
+    if ! [ -e made ]; then
+        # What of it is not for this user stays away.
+        cp -rP --preserve=mode /etc/. root/etc/ 2>/dev/null || true
+        mkdir -p root/var/cache root/var/lib root/var/tmp
+        chmod 1777 root/var/tmp
+    fi
+fi
 
 # The first boot: none of this machine's enabled units, journal or names. Removing through the
 # overlay leaves the machine as it is and the box with empty folders of its own.
@@ -34,9 +66,13 @@ fi
 cd root
 mount -t proc -o nosuid,nodev,noexec proc proc
 mount --bind proc/sys proc/sys
-mount -o remount,bind,ro proc/sys
+read_only "$PWD/proc/sys"
 if [ -e proc/sysrq-trigger ]; then mount --bind /dev/null proc/sysrq-trigger; fi
-mount -t sysfs -o ro,nosuid,nodev,noexec sysfs sys
+if [ "$how" = overlay ]; then
+    mount -t sysfs -o ro,nosuid,nodev,noexec sysfs sys
+else
+    mount --rbind /sys sys
+fi
 mount -t cgroup2 cgroup2 sys/fs/cgroup
 mount -t tmpfs -o mode=755,nosuid,nodev tmpfs run
 mount -t tmpfs -o mode=1777 tmpfs tmp
@@ -66,7 +102,10 @@ for folder in usr/lib/systemd/system-generators usr/local/lib/systemd/system-gen
     if [ -d "$folder" ]; then mount --bind run/nothing "$folder"; fi
 done
 mkdir -p run/systemd/system run/systemd/journald.conf.d
-for unit in systemd-remount-fs.service systemd-journald-audit.socket; do
+masked="systemd-remount-fs.service systemd-journald-audit.socket"
+# With one user id neither of these can become the user it runs as.
+[ "$how" = overlay ] || masked="$masked dbus.service dbus.socket systemd-logind.service"
+for unit in $masked; do
     ln -s /dev/null "run/systemd/system/$unit"
 done
 printf '[Journal]\nStorage=persistent\nAudit=\nSystemMaxUse=256M\n' >run/systemd/journald.conf.d/box.conf
@@ -87,7 +126,7 @@ while [ $# -gt 0 ]; do
         [ -e "$2" ] || : >"$2"
     fi
     mount --bind "/run/outside$1" "$2"
-    mount -o remount,bind,ro "$2"
+    read_only "$2"
     shift 2
 done
 umount -l /run/outside

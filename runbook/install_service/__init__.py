@@ -241,18 +241,30 @@ class Status:
 
     def rows(self) -> list[tuple[str, str]]:
         """For a table: what, and how it is."""
+        if self.facts.current is None:
+            return self._absent()
         manifest = self.facts.current_manifest
         wanted = ("ActiveState", "SubState", "UnitFileState", "MainPID", "NRestarts", "Result")
         rows = [(name, self.facts.state[name]) for name in wanted if self.facts.state.get(name)]
-        rows.append(("generation", str(self.facts.current or "none")))
+        rows.append(("generation", str(self.facts.current)))
         rows += [
             (k, str(manifest[k])) for k in ("configuration", "run", "written") if k in manifest
         ]
         rows += [("guard", text) for text in self.guard]
         rows += [("drift", text) for text in self.drift]
-        if self.facts.why_no_systemd:
-            rows.append(("systemd", self.facts.why_no_systemd))
-        return rows
+        return rows + self._no_systemd()
+
+    def _absent(self) -> list[tuple[str, str]]:
+        """There may be a unit of that name, and the rest of an install that did not serve."""
+        rows = [(self.unit, "not installed"), ("next", "runbook service install PARAMS")]
+        if self.facts.fragment:
+            state = self.facts.state.get("ActiveState", "unknown")
+            rows.insert(1, ("found", f"{self.facts.fragment}, {state}"))
+        return rows + self._no_systemd()
+
+    def _no_systemd(self) -> list[tuple[str, str]]:
+        reason = self.facts.why_no_systemd
+        return [("systemd", reason)] if reason else []
 
 
 def status(host: Host, unit: str) -> Status:
@@ -262,7 +274,7 @@ def status(host: Host, unit: str) -> Status:
         return Status(unit, facts, ())
     plan = make_plan(facts.generation(facts.current), facts, facts.current)
     changed = [f"{c.path} is not as installed" for c in plan.files if not c.same]
-    said = [] if facts.why_no_systemd else guard.said_in(systemd.journal(host, unit, lines=1000))
+    said = [] if facts.why_no_systemd else guard.said_last(host, unit)
     return Status(unit, facts, (*plan.drift, *changed), tuple(said))
 
 
@@ -286,6 +298,8 @@ def _record_journal(run: Run | None, host: Host, unit: str) -> None:
         return
     try:
         text = systemd.journal(host, unit, lines=JOURNAL_LINES)
+        said = guard.said_last(host, unit)
+        run.write("service/guard_said.json", json.dumps(said, indent=1) + "\n")
     except HostFailed as error:
         text = f"the journal cannot be read: {error}\n"
     run.write("service/journal.txt", text)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from runbook.checks import Check, Status
 from runbook.errors import RunbookError
+from runbook.install_service import guard
 from runbook.install_service.measured import Measured
 from runbook.install_service.observe import prove_info, prove_models, prove_process, prove_state
 from runbook.install_service.proofs import Proof
@@ -21,7 +22,12 @@ def read_drift(service: Service, measured: Measured | None = None) -> list[Check
     ``measured``: the launch as a run recorded it, where there is one to compare with. A systemd
     must run on the host.
     """
-    return [*_of_record(service, measured), *_of_service(service), *_of_surroundings(service)]
+    return [
+        *_of_record(service, measured),
+        *_of_service(service),
+        *_of_surroundings(service),
+        *_of_last_start(service),
+    ]
 
 
 def _of_record(service: Service, measured: Measured | None) -> Iterator[Check]:
@@ -73,6 +79,14 @@ def _of_surroundings(service: Service) -> Iterator[Check]:
     for one in findings:
         status: Status = one["status"]  # type: ignore[assignment]
         yield Check(_NAMES.get(one["name"], one["name"]), status, one["found"], one["wanted"])
+
+
+def _of_last_start(service: Service) -> Iterator[Check]:
+    """What the guard found before the last start and let pass: it may be well again by now."""
+    for said in guard.said_last(service.host, service.unit):
+        if said.startswith("warn: "):
+            found, _, wanted = said.removeprefix("warn: ").partition("; wanted: ")
+            yield Check("guard at the last start", "warn", found, wanted)
 
 
 #: What a running server holds by right.

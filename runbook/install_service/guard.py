@@ -1,4 +1,4 @@
-"""What the guard of a service expects: what was measured, as far as a start depends on it. Pure."""
+"""What the guard of a service expects: what was measured, as far as a start depends on it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from runbook.hosts.base import Host
 from runbook.install_service.measured import Measured
+from runbook.launch import systemd
 from runbook.params import Params
 from runbook.probe.ask import interpreter_words
 from runbook.rehearsal.model import resolve_model
@@ -66,6 +68,11 @@ def command(measured: Measured, other_python: str, guard: str, expected: str) ->
 
 
 _SAID = re.compile(r"\bguard: ((?:fail|warn): .*|\d+ good, .*)$")
+
+
+def said_last(host: Host, unit: str) -> list[str]:
+    """What the guard said before the last start of a unit, however much was logged since."""
+    return said_in(systemd.journal(host, unit, grep="guard: "))
 
 
 def said_in(journal: str) -> list[str]:

@@ -69,17 +69,22 @@ def daemon_reload(host: Host) -> None:
     host.run("systemctl", "daemon-reload")
 
 
-def journal(host: Host, unit: str, since_s: float | None = None, lines: int | None = None) -> str:
+def journal(
+    host: Host, unit: str, since_s: float | None = None, lines: int | None = None, grep: str = ""
+) -> str:
     """What a unit has logged, all of it on disk first.
 
-    ``since_s``: from then on, in seconds of the epoch. ``lines``: only the last ones.
+    ``since_s``: from then on, in seconds of the epoch. ``lines``: only the last ones. ``grep``:
+    only those that match; some journals call it an error when none does.
     """
     host.run("journalctl", "--sync")
     since = [f"--since=@{since_s:.6f}"] if since_s is not None else []
     options = ["--no-pager", "--quiet", "--output=short-iso-precise"]
     if lines is not None:
         options.append(f"--lines={lines}")
-    return host.run("journalctl", f"--unit={unit}", *options, *since).out
+    if grep:
+        options.append(f"--grep={grep}")
+    return host.run("journalctl", f"--unit={unit}", *options, *since, check=not grep).out
 
 
 def now_s(host: Host) -> float:

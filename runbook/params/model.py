@@ -68,7 +68,7 @@ class Host(Strict):
         if self.address is not None and self.address.startswith("-"):
             raise ValueError("address is an option of ssh, not a host")
         if self.sudo and self.kind == "box":
-            raise ValueError("sudo is for kind: local or ssh; a box needs root")
+            raise ValueError("sudo is for kind: local or ssh")
         return self
 
 
@@ -341,6 +341,7 @@ class Guard(Strict):
     gpu_memory: Level = Field("fail", description="nobody holds the memory of the GPUs")
     topology: Level = Field("fail", description="the links between the GPUs")
     nccl: Level = Field("fail", description="nccl.conf as the service's user reads it")
+    caches: Level = Field("warn", description="HOME and caches that are set can be written")
     shm: Level = Field("warn", description="stack.min_shm_gib free in /dev/shm")
     disk: Level = Field("warn", description="stack.min_disk_gib free at server.cwd")
 

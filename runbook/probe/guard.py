@@ -34,6 +34,16 @@ GPUS_WAIT_S = 60.0
 #: More than this share of a card in use before a start is somebody's.
 GPU_USED_SHARE = 0.05
 
+#: Where servers of this kind compile, load and keep what they need later.
+CACHES = (
+    "HOME",
+    "XDG_CACHE_HOME",
+    "HF_HOME",
+    "TRITON_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "FLASHINFER_WORKSPACE_BASE",
+)
+
 #: Status, found, wanted. The status is pass, fail, unknown or skipped.
 Answer = tuple[str, str, str]
 NOT_MEASURED: Answer = ("skipped", "it was not measured", "")
@@ -130,6 +140,21 @@ def judge_room(free_bytes: int | None, least_gib: float) -> Answer:
         return "unknown", "it could not be read", aim
     enough = free_bytes >= least_gib * GIB
     return ("pass" if enough else "fail"), f"{free_bytes / GIB:.1f} GiB free", aim
+
+
+def judge_caches() -> Answer:
+    """Home and caches that the environment names must be writable, or may be made, by this user."""
+    named = {name: os.environ[name] for name in CACHES if os.environ.get(name)}
+    if not named:
+        return NOT_MEASURED
+    closed = [f"{name} {path} cannot be written" for name, path in named.items() if _closed(path)]
+    said = ", ".join(closed) or f"{', '.join(named)} can be written"
+    return ("fail" if closed else "pass"), said, "folders that this user can write"
+
+
+def _closed(path: str) -> bool:
+    there = next((up for up in (Path(path), *Path(path).parents) if up.exists()), Path("/"))
+    return not (there.is_dir() and os.access(there, os.W_OK | os.X_OK))
 
 
 def judge_gpus(wanted: list[dict[str, str]] | None, found: list[dict[str, Any]] | None) -> Answer:
@@ -301,6 +326,8 @@ def answer(name: str, expected: dict[str, Any], facts: dict[str, Any], cards: An
         return judge_customization(wanted, facts)
     if name == "packages":
         return judge_values(wanted.get("packages"), facts.get("packages"))
+    if name == "caches":
+        return judge_caches()
     if name == "shm":
         return judge_room((facts.get("shm") or {}).get("free_bytes"), expected["least_shm_gib"])
     if name == "disk":

@@ -128,6 +128,12 @@ class Artefacts:
         """service/set_by_server.json: variables that the server set for its own processes."""
         return self._mapping("service/set_by_server.json")
 
+    @property
+    def guard_warned(self) -> list[str]:
+        """service/guard_said.json: what the guard found before the last start and let pass."""
+        said = self.run.read_json("service/guard_said.json") or []
+        return [line.removeprefix("warn: ") for line in said if line.startswith("warn: ")]
+
     def service_file(self, name: str) -> str | None:
         """A text file of ``service/``: the unit, ``diff.txt``, ``journal.txt``."""
         return self._text(f"service/{name}")

@@ -103,7 +103,8 @@ def write_on(host: Host, run_path: Path, to: str) -> str:
     text, figures = render(run_path, folder)
     last = _keep_last(host, path, text)
     kept = _write(host, path, text, figures, folder)
-    said = f"{to}: written, with {counted(len(figures), 'figure')}{_kept_as(kept)}"
+    inside = " in the box" if host.kind == "box" else ""
+    said = f"{to}: written{inside}, with {counted(len(figures), 'figure')}{_kept_as(kept)}"
     said += f"; the record of the run before is kept as {last}" if last else ""
     if "html" in Artefacts.of(run_path).run.params.record.formats:
         beside = posixpath.splitext(path)[0] + ".html"

@@ -75,7 +75,7 @@ def operations(run_path: Path) -> Markdown:
         _once_installed(found),
         f"The commands are given {where}.",
         _commands(_to_operate(params, run_path)),
-        "\n".join(f"- {line}" for line in _by_itself(params, _unit(found))),
+        "\n".join(f"- {line}" for line in _by_itself(params, _unit(found), found.guard_warned)),
     )
 
 
@@ -144,12 +144,14 @@ def _unit(found: Artefacts) -> UnitFile:
     return parse_unit(found.service_file(found.run.params.service.unit) or "")
 
 
-def _by_itself(params: Params, unit: UnitFile) -> list[str]:
+def _by_itself(params: Params, unit: UnitFile, warned: Iterable[str]) -> list[str]:
+    """``warned``: what the guard found and let pass."""
     service = params.service
     restart = unit.value("Service", "RestartSec") or f"{service.restart_s:g}s"
     burst = unit.value("Unit", "StartLimitBurst") or str(service.start_limit_burst)
     stop = unit.value("Service", "TimeoutStopSec") or f"{params.server.timeouts.stop_s:g}s"
     return [
+        *(f"**The guard warned** at the last start: {escape(text)}" for text in warned),
         f"At boot: {code(service.unit)} is enabled and starts with multi-user.target.",
         f"On a crash: systemd starts it again after {restart.removesuffix('s')} s; after "
         f"{burst} failed starts it stays failed until "

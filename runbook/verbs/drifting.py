@@ -61,13 +61,16 @@ def watch(work: Work, every_s: float | None, say: Say, as_json: bool) -> int:
         time.sleep(every_s)
 
 
+#: How a line of what is not as it should be begins, by its status.
+_MARKS = {"fail": "drift", "unknown": "unknown", "warn": "warned"}
+
+
 def as_text(checks: list[Check], unit: str) -> str:
     """What is not as it should be, a line each, and the verdict."""
     lines = []
     for check in checks:
-        if check.status in ("fail", "unknown"):
+        if mark := _MARKS.get(check.status):
             wanted = f"; wanted: {check.wanted}" if check.wanted else ""
-            mark = "drift" if check.status == "fail" else "unknown"
             lines.append(f"{mark}: {check.name}: {check.found}{wanted}")
     bad = room.drifted(checks)
     unknown = sum(check.status == "unknown" for check in checks)

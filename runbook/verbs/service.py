@@ -106,7 +106,7 @@ class Desk:
         """What is said beside JSON goes to the other stream."""
         click.echo(text, err=self.as_json)
 
-    def plan(self, overwrite_edits: bool) -> int:
+    def plan(self) -> int:
         """Print the plan."""
         self._show(self._plan())
         return 0
@@ -142,7 +142,7 @@ class Desk:
         self._record()
         return 0
 
-    def verify(self, overwrite_edits: bool, after_boot: bool) -> int:
+    def verify(self, after_boot: bool) -> int:
         """Prove what is installed, or only how it came back at the last boot."""
         target = room.installed(self.work.host, self.service.unit)
         if after_boot:
@@ -179,7 +179,7 @@ class Desk:
         for proof in proofs:
             click.echo(f"{proof.name}: {proof.status} ({proof.evidence})")
 
-    def status(self, overwrite_edits: bool) -> int:
+    def status(self) -> int:
         """Print what is installed and how it is."""
         found = room.status(self.work.host, self.service.unit)
         if self.as_json:
@@ -189,7 +189,7 @@ class Desk:
                 click.echo(f"{name:<16} {value}")
         return 0 if found.ok else 1
 
-    def logs(self, overwrite_edits: bool) -> int:
+    def logs(self) -> int:
         """Print the end of the journal."""
         text = room.logs(self.work.host, self.service.unit).rstrip()
         click.echo(json.dumps(text.splitlines(), indent=1) if self.as_json else text)

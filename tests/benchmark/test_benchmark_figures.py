@@ -26,6 +26,7 @@ from runbook.cells import Cell
 from runbook.checks import Check
 from runbook.errors import BadInput, NotHere
 from runbook.load import LoadResult, Record
+from runbook.load.way import Way
 
 CELL = Cell("baseline", 1, 1, 2)
 
@@ -101,6 +102,31 @@ def test_a_client_that_is_a_little_late_blurs() -> None:
     assert cell.usable and cell.note.startswith("latencies are blurred by the client")
     assert cell.note.endswith("; and so")
     assert (cell.loop_lag_ms, cell.max_in_flight, cell.client_share) == (30.0, 2, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("way", "status", "said"),
+    [
+        (Way(5.0, 1.0), "ok", ""),
+        (Way(15.0, 1.0), "ok", "in the figures: a round trip of 15.0 ms, a request takes 2000 ms"),
+        (Way(50.0, 1.0), "void", "was the limit: a round trip of 50.0 ms, a request takes 2000 ms"),
+        (Way(5.0, 40.0), "ok", "late by 40.0 ms, 100.0 ms from chunk to chunk"),
+        (Way(5.0, 201.0), "void", "late by 201.0 ms, 100.0 ms from chunk to chunk"),
+        (None, "void", "the way to the server's host is unknown"),
+    ],
+)
+def test_the_way_to_another_host_is_told_and_voids_where_it_is_the_limit(way, status, said):
+    whole = load(record(chunks=11), record(chunks=11))
+    cell = judge_cell(CELL, whole, Evidence(is_far=True, way=way))
+    assert cell.status == status and said in cell.note and bool(said) == bool(cell.note)
+    assert cell.round_trip_ms == (way.round_trip_ms if way else None)
+
+
+def test_a_first_token_that_waits_for_the_way_alone_is_void():
+    quick = record(first_token_s=0.06, last_token_s=20.0, end_s=20.0, chunks=11)
+    cell = judge_cell(CELL, load(quick, quick), Evidence(is_far=True, way=Way(40.0, 1.0)))
+    assert "40.0 ms, the time to a first token takes 60 ms" in cell.note
+    assert cell.status == "void"
 
 
 def test_what_runs_down_is_cut_off() -> None:

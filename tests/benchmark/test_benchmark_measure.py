@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -13,17 +14,20 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from far import far
 from stand_in import StandIn, Starter, params_of
 
 from runbook import cells
 from runbook.benchmark import load_measurements, measure, measure_briefly, verdict
 from runbook.benchmark.request_log import read_answers
 from runbook.errors import Blocked, NotHere
-from runbook.hosts import open_for, why_no_box
+from runbook.hosts import open_for
 from runbook.launch.ports import port_holder
 from runbook.launch.systemd import UnitLauncher
 from runbook.params import Host
 from runbook.run import Run
+
+__all__ = ["far"]
 
 BASELINE = {"name": "baseline"}
 FOURFOLD = {"name": "fourfold", "args": ["--tokens-per-event", "4"]}
@@ -435,24 +439,29 @@ def test_contexts_have_cells_of_their_own(bench) -> None:
     assert told[-1] == "measured before, and still valid"
 
 
-def test_servers_can_be_units_of_a_box(tmp_path: Path, port: int) -> None:
-    missing = why_no_box(tmp_path)
-    if missing and os.environ.get("CI") == "true":
-        pytest.fail(missing)
-    if missing:
-        pytest.skip(missing)
+@pytest.mark.parametrize("kind", ["box", "ssh"])
+def test_servers_can_be_units_of_a_host(tmp_path: Path, port: int, kind: str, far) -> None:
+    """Over ssh the way to the server is told with each cell."""
     dying = {"name": "dying", "args": ["--die-at", "2"]}
     params = params_of(port, BASELINE, dying, benchmark={"concurrencies": [1], "requests": 1})
-    run = Run(tmp_path / "run", params.model_copy(update={"host": Host(kind="box")}))
+    there = {"address": far.address, "ssh_config": far.config} if kind == "ssh" else {}
+    run = Run(tmp_path / "run", params.model_copy(update={"host": Host(kind=kind, **there)}))
     run.path.mkdir()
-    with open_for(run.params, run.path) as host:
+    with contextlib.ExitStack() as scratch:
+        host = far.box if kind == "box" else scratch.enter_context(open_for(run.params, run.path))
         found = measure(run, UnitLauncher(host), StandIn(), quiet)
     places = by_place(found)
-    assert places["baseline", 1, 1].usable
+    cell = places["baseline", 1, 1]
+    assert cell.output_tok_s, cell.note
     assert places["dying", 1, 1].status == "server_died"
     assert "systemd" in places["dying", 1, 1].note
     assert found.launches["baseline"]["launch"] == "unit"
     assert port_holder(port) is None
+    if kind == "box":
+        assert cell.usable and cell.round_trip_ms is None
+    else:
+        assert cell.round_trip_ms > 0 and cell.way_lag_ms >= 0
+        assert cell.usable or "the way to the server was the limit" in cell.note
 
 
 def test_a_long_start_is_told_of_by_the_last_line_of_its_log(bench, monkeypatch) -> None:

@@ -111,3 +111,12 @@ def test_what_systemd_only_mutters_or_does_not_notice_fails(box, lines, rule, wo
     check = named(lint(text, box))[rule]
     assert check.status == "fail"
     assert word in check.found
+
+
+def test_a_login_user_whose_shared_memory_logind_removes_is_pointed_out(box):
+    box.run("useradd", "--uid", "1234", "logs-in")
+    text = render_unit(LaunchSpec(("/bin/true",), {}, "/", "logs-in"), UnitSettings("d", 9, 9))
+    [found] = [check for check in lint(text, box, "x.service") if check.name == "unit: user"]
+    assert found.status == "warn"
+    assert "logs-in is a login user: logind removes its shared memory" in found.found
+    assert "RemoveIPC=no" in found.fix

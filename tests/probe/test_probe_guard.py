@@ -289,3 +289,15 @@ def test_a_launch_that_cannot_be_become_is_unknown(place):
     findings, reason = ask_guard(LocalHost(), gone, place.expected())
     assert findings == []
     assert "/nowhere/python3" in reason
+
+
+def test_home_and_caches_that_cannot_be_written_are_named(place):
+    """Under systemd a HOME that is not there, or /usr made read-only, is found at the first JIT."""
+    levels = {"caches": "fail"}
+    fresh = {**place.env, "HOME": str(place.folder), "TRITON_CACHE_DIR": f"{place.folder}/a/b"}
+    assert place.run(fresh, levels=levels)[0] == 0
+    code, said = place.run({**fresh, "HF_HOME": f"{place.model}/x"}, levels=levels)
+    assert code == 20
+    assert f"caches: HF_HOME {place.model}/x cannot be written; wanted: folders" in said
+    none = {name: value for name, value in place.env.items() if name != "HOME"}
+    assert "1 not measured" in place.run(none, levels=levels)[1]

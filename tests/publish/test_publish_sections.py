@@ -146,6 +146,14 @@ def test_operations_of_a_service_that_is_not_there_say_so(run):
     )
 
 
+def test_what_the_guard_let_pass_stands_in_the_record(run):
+    assert "The guard warned" not in str(sections.operations(run.path))
+    said = ["warn: shm: 1.0 GiB free; wanted: 2 GiB free or more", "7 good, 1 not, 3 not measured"]
+    run.write_json("service/guard_said.json", said)
+    text = str(sections.operations(run.path))
+    assert "**The guard warned** at the last start: shm: 1.0 GiB free; wanted: 2 GiB" in text
+
+
 def test_operations_on_a_real_host_are_systemctl(run):
     text = str(sections.operations(run.path))
     assert "systemctl start" not in text

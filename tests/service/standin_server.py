@@ -2,7 +2,7 @@
 
 usage: standin_server.py PORT [--load S] [--model ID] [--die-after S] [--exit CODE] [--deaf]
        [--children N] [--workers N] [--hang-after N] [--dead-inside] [--one-token] [--no-health]
-       [--drain S] [--no-drain] [--fill-shm MIB]
+       [--drain S] [--no-drain] [--fill-shm MIB] [--chatter LINES]
 """
 
 import argparse
@@ -33,6 +33,7 @@ parser.add_argument("--no-drain", action="store_true")
 parser.add_argument("--workers", type=int, default=0)
 parser.add_argument("--dead-inside", action="store_true")
 parser.add_argument("--fill-shm", type=int, default=0)
+parser.add_argument("--chatter", type=int, default=0)
 options, rest = parser.parse_known_args()
 
 began = time.monotonic()
@@ -150,6 +151,7 @@ if workers:
     threading.Thread(target=watch, daemon=True).start()
 if options.fill_shm:
     Path("/dev/shm", f"leftover-{os.getpid()}").write_bytes(bytes(options.fill_shm << 20))
+print("\n".join(f"chatter {at}" for at in range(options.chatter)), flush=True)
 print(f"stand-in serves {options.model} on {options.port}", flush=True)
 server = ThreadingHTTPServer(("127.0.0.1", options.port), Handler)
 server.serve_forever()

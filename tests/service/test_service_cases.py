@@ -8,9 +8,10 @@ from standin_service import UNIT, StandIn, make_params
 
 from runbook.errors import NotProved
 from runbook.hosts.base import Host
-from runbook.install_service import Service, install, logs, read_drift, status
+from runbook.install_service import Service, install, logs, read_drift, status, uninstall
 from runbook.install_service.monitoring import render_liveness
 from runbook.install_service.observe import prove_burst
+from runbook.launch.spec import MANAGER_SETS
 
 GIB = 2**30
 
@@ -36,7 +37,7 @@ def test_healthy_outside_and_dead_inside_is_never_taken_for_ready(deployment):
 def test_one_that_hangs_after_a_hundred_requests_is_seen_by_the_burst(deployment):
     plan = deployment.plan("--hang-after", "100")
     install(deployment.box, plan)
-    with_values(deployment, server={"timeouts": {"start_s": 20, "stop_s": 3, "request_s": 1.0}})
+    with_values(deployment, server={"timeouts": {"start_s": 20, "stop_s": 3, "request_s": 0.3}})
     proof = prove_burst(Service(deployment.box, deployment.params, plan.target, StandIn()))
     assert proof.status == "refuted"
     assert "of 200 failed" in proof.evidence
@@ -99,3 +100,51 @@ def test_a_limit_that_the_host_clips_is_never_called_proved(deployment):
     }
     assert found["limits"].status == "pass"
     assert "nofile 4096" in found["limits"].found
+
+
+def environ_of(box, pid):
+    words = box.run("cat", f"/proc/{pid}/environ").out.split("\0")
+    return dict(word.split("=", 1) for word in words if word)
+
+
+def test_the_command_in_the_document_starts_what_the_unit_starts(deployment):
+    """One launch, two renderings: a shell and systemd give the process the same words."""
+    box, nasty = deployment.box, {"NASTY": "a b$c%d\"'\\;#", "EMPTY": "", "JSON": '{"a": [1, "é"]}'}
+    plan = deployment.plan("-x", "$HOME", "a  b ", "%h", env=nasty)
+    install(box, plan)
+    main = deployment.show("MainPID")
+    by_unit = box.run("cat", f"/proc/{main}/cmdline").out, environ_of(box, main)
+    box.run("systemctl", "stop", UNIT)
+    spec = deployment.measured("-x", "$HOME", "a  b ", "%h", env=nasty).spec
+    box.write("/run/by-hand", spec.shell_command())
+    box.run("systemd-run", "--quiet", "--collect", "--unit=by-hand", "sh", "/run/by-hand")
+    try:
+        StandIn().wait_ready(f"http://127.0.0.1:{deployment.port}", lambda: True, 20)
+        pid = box.run("pgrep", "-f", f"standin_server.py {deployment.port}").out.strip()
+        by_hand = box.run("cat", f"/proc/{pid}/cmdline").out, environ_of(box, pid)
+    finally:
+        box.run("systemctl", "stop", "by-hand")
+    assert by_hand == (by_unit[0], spec.env)
+    assert {n: v for n, v in by_unit[1].items() if n not in MANAGER_SETS} == spec.env
+
+
+def test_no_line_of_a_chatty_server_is_dropped_and_the_guard_is_still_heard(deployment):
+    """systemd's default drops all beyond 10,000 lines in 30 s."""
+    install(deployment.box, deployment.plan("--chatter", "12000"))
+    journal = logs(deployment.box, UNIT, lines=None)
+    assert journal.count(": chatter ") == 12000
+    assert "uppressed" not in journal
+    assert any(" good, " in line for line in status(deployment.box, UNIT).guard)
+    uninstall(deployment.box, UNIT)
+    absent = dict(status(deployment.box, UNIT).rows())
+    assert absent[UNIT] == "not installed"
+    assert absent["next"] == "runbook service install PARAMS"
+
+
+def test_a_server_that_is_slow_is_given_the_time_that_was_measured(deployment):
+    """Not systemd's 90 s and not a guess: three times the slowest load, and it is waited for."""
+    plan = deployment.plan("--load", "2")
+    applied = install(deployment.box, plan)
+    assert 2 <= applied.served_s < 20
+    assert deployment.show("TimeoutStartUSec") != "1min 30s"
+    assert "measured" in plan.target.manifest["start_timeout_origin"]

@@ -19,6 +19,7 @@ from runbook.install_service import (
     status,
 )
 from runbook.probe.ask import Questions, ask_serving
+from runbook.verbs.drifting import as_text
 
 MODEL = "/opt/model.bin"
 SITE = "/opt/site/sitecustomize.py"
@@ -58,7 +59,7 @@ def test_a_service_as_measured_has_no_drift_and_each_change_is_named(guarded):
     box = guarded.box
     made = plan(guarded)
     install(box, made)
-    assert "guard: 7 good, 0 not, 5 not measured" in logs(box, UNIT)
+    assert "guard: 7 good, 0 not, 6 not measured" in logs(box, UNIT)
     assert status(box, UNIT).ok
     assert any("7 good" in said for said in status(box, UNIT).guard)
     first = drift(guarded)
@@ -93,7 +94,11 @@ def test_a_level_of_warn_lets_it_start_and_says_so(guarded):
     shown = status(guarded.box, UNIT)
     assert any(line.startswith("warn: model") for line in shown.guard)
     assert ("guard", shown.guard[0]) in shown.rows()
-    assert "model" in names(drift(guarded))
+    found = drift(guarded)
+    assert "model" in names(found)
+    [warned] = [check for check in found if check.name == "guard at the last start"]
+    assert (warned.status, warned.found[:14]) == ("warn", "model: 7 bytes")
+    assert "warned: guard at the last start: model: 7 bytes" in as_text(found, UNIT)
 
 
 def test_who_holds_the_port_is_named_and_the_last_good_service_comes_back(guarded):
