@@ -1,7 +1,6 @@
 """The stage on this machine, by its own interpreter."""
 
 import hashlib
-import os
 import socket
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from runbook import params, verify_stack
 from runbook.engines.llamacpp import LlamaCpp
 from runbook.errors import BadInput
-from runbook.hosts import LocalHost
+from runbook.hosts import LocalHost, box_needs
 from runbook.hosts.base import Host
 
 CLONE = Path(__file__).parents[2]
@@ -97,11 +96,11 @@ def test_nothing_is_asked_when_a_check_is_unknown(model, free_port):
 
 
 def test_where_no_box_can_be_made_the_reason_is_told(model, free_port, monkeypatch):
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setitem(box_needs._PROGRAMS, "systemd-absent", "systemd")
     report = verify(rehearsal(model, free_port), LocalHost())
     systemd = by_name(report)["systemd"]
     assert systemd.status == "warn"
-    assert systemd.found.startswith("no box can be made: it needs root")
+    assert systemd.found.startswith("no box can be made: systemd-absent is missing")
 
 
 def test_in_a_box_systemd_passes(box, free_port):
