@@ -21,7 +21,7 @@ from runbook import cells
 from runbook.benchmark import load_measurements, measure, measure_briefly, verdict
 from runbook.benchmark.request_log import read_answers
 from runbook.errors import Blocked, NotHere
-from runbook.hosts import open_for
+from runbook.hosts import SshHost
 from runbook.launch.ports import port_holder
 from runbook.launch.systemd import UnitLauncher
 from runbook.params import Host
@@ -448,7 +448,9 @@ def test_servers_can_be_units_of_a_host(tmp_path: Path, port: int, kind: str, fa
     run = Run(tmp_path / "run", params.model_copy(update={"host": Host(kind=kind, **there)}))
     run.path.mkdir()
     with contextlib.ExitStack() as scratch:
-        host = far.box if kind == "box" else scratch.enter_context(open_for(run.params, run.path))
+        # Without a forwarded port: the far host has this machine's network.
+        over_ssh = SshHost(far.address, config=far.config)
+        host = far.box if kind == "box" else scratch.enter_context(over_ssh)
         found = measure(run, UnitLauncher(host), StandIn(), quiet)
     places = by_place(found)
     cell = places["baseline", 1, 1]

@@ -40,16 +40,16 @@ def operator(far):
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
-    far.box.run("useradd", "--create-home", "--shell", "/bin/sh", "operator")
-    far.box.run("usermod", "--password", "*", "operator")  # a locked one may not log in
-    far.box.write("/etc/sudoers.d/operator", "operator ALL=(ALL) NOPASSWD: ALL\n", 0o440)
+    far.box.run("useradd", "--create-home", "--shell", "/bin/sh", "oncall")
+    far.box.run("usermod", "--password", "*", "oncall")  # a locked one may not log in
+    far.box.write("/etc/sudoers.d/oncall", "oncall ALL=(ALL) NOPASSWD: ALL\n", 0o440)
     return far
 
 
 def test_over_ssh_a_service_is_installed_looked_at_and_removed(operator):
-    address = operator.address_of("operator")
+    address = operator.address_of("oncall")
     with SshHost(address, config=operator.config) as plain:
-        assert plain.run("id", "-un").out == "operator\n"
+        assert plain.run("id", "-un").out == "oncall\n"
         assert "set host.sudo: true" in plain.why_no_systemd()
     with SshHost(address, config=operator.config, sudo=True) as host:
         assert host.why_no_systemd() is None
@@ -70,8 +70,8 @@ def test_on_the_host_itself_too(operator):
     """``kind: local`` by a runner inside the box, under the operator's own user."""
     box, python = operator.box, python_of_nobody()
     paths = run_as_nobody([python, "-c", "import os; print(os.environ['PYTHONPATH'])"]).stdout
-    become = ["setpriv", "--reuid=operator", "--regid=operator", "--init-groups"]
-    env = ["env", f"PYTHONPATH={paths.strip()}", "PYTHONDONTWRITEBYTECODE=1", "HOME=/home/operator"]
+    become = ["setpriv", "--reuid=oncall", "--regid=oncall", "--init-groups"]
+    env = ["env", f"PYTHONPATH={paths.strip()}", "PYTHONDONTWRITEBYTECODE=1", "HOME=/home/oncall"]
     done = box.run(*become, *env, python, "-c", LOCAL, str(free_port()), timeout_s=120)
     assert done.out.splitlines() == [
         "managing units needs root: run as root (sudo), or set host.sudo: true",
