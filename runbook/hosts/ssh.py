@@ -63,7 +63,14 @@ class SshHost(Host):
             if not said.isdecimal():
                 raise self._not_reached((Path(self._folder.name) / "said").read_text())
             self._runner_pid = int(said)
-            self._python = self.run("sh", "-c", "command -v python3", check=False).out.strip()
+            asked = self.run("sh", "-c", "command -v python3", check=False)
+            self._python = asked.out.strip()
+            if self.sudo and asked.err.startswith("sudo:"):
+                raise HostFailed(
+                    f"{self.address}: {asked.err.strip()}",
+                    "sudo that asks nothing",
+                    "give that user NOPASSWD in sudoers, or log in as root",
+                )
             if not self._python:
                 raise HostFailed(
                     f"{self.address} has no python3 on its PATH",

@@ -8,6 +8,7 @@ from far import far
 from server_lives import free_port
 from standin_service import UNIT, make_measured, make_params
 
+from runbook.errors import HostFailed
 from runbook.hosts import SshHost
 from runbook.install_service import install, plan_service, status, uninstall
 
@@ -51,6 +52,12 @@ def test_over_ssh_a_service_is_installed_looked_at_and_removed(operator):
     with SshHost(address, config=operator.config) as plain:
         assert plain.run("id", "-un").out == "oncall\n"
         assert "set host.sudo: true" in plain.why_no_systemd()
+        sudoers = operator.box.read("/etc/sudoers.d/oncall")
+    operator.box.write("/etc/sudoers.d/oncall", "oncall ALL=(ALL) ALL\n", 0o440)
+    with pytest.raises(HostFailed, match="sudo: a password is required") as error:
+        SshHost(address, config=operator.config, sudo=True).__enter__()
+    assert "NOPASSWD" in error.value.do
+    operator.box.write("/etc/sudoers.d/oncall", sudoers, 0o440)
     with SshHost(address, config=operator.config, sudo=True) as host:
         assert host.why_no_systemd() is None
         nasty = ["a b", "$HOME", "it's", '"x"', "", "-n", "*", "\\", "ü", "a\nb"]
