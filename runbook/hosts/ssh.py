@@ -65,9 +65,9 @@ class SshHost(Host):
             self._runner_pid = int(said)
             asked = self.run("sh", "-c", "command -v python3", check=False)
             self._python = asked.out.strip()
-            if self.sudo and asked.err.startswith("sudo:"):
+            if self.sudo and not self._python and asked.err:
                 raise HostFailed(
-                    f"{self.address}: {asked.err.strip()}",
+                    f"{self.address}: {asked.err.strip().splitlines()[-1]}",
                     "sudo that asks nothing",
                     "give that user NOPASSWD in sudoers, or log in as root",
                 )
