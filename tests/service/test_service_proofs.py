@@ -1,10 +1,12 @@
 """The comparisons behind the proofs: unknown is never equal, clipped is never proved."""
 
 import dataclasses
+import json
 
 import pytest
 
 from runbook.engines.base import ServerInfo
+from runbook.install_service.measured import info_from
 from runbook.install_service.proofs import (
     Proof,
     prove_arguments,
@@ -81,6 +83,15 @@ def test_server_info_differs_by_field():
     proof = prove_info(INFO, other)
     assert "settings.topk is 4, measured 1" in proof.evidence
     assert "settings.steps is 3, measured None" in proof.evidence
+
+
+def test_server_info_comes_back_from_its_json_as_it_was():
+    measured = dataclasses.replace(INFO, alike=("mem_fraction_static",))
+    kept = info_from(json.loads(json.dumps(dataclasses.asdict(measured))))
+    assert kept == measured
+    assert prove_info(kept, measured).status == "proved"
+    older = {k: v for k, v in dataclasses.asdict(INFO).items() if k != "alike"}
+    assert prove_info(info_from(older), measured).status == "proved"
 
 
 def test_the_verdict_counts_and_lets_the_parameters_decide_on_the_unprovable():
