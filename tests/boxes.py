@@ -8,6 +8,7 @@ import sysconfig
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -43,6 +44,7 @@ class Traces:
     namespace: Path
     cgroup: Path
     owners: frozenset[int]
+    pin: TextIO  # while it is open, no other box's namespace gets the same number
 
     @classmethod
     def of(cls, box: Box) -> "Traces":
@@ -52,6 +54,7 @@ class Traces:
             Path(f"/proc/{box._init}/ns/mnt").readlink(),
             cgroup2_folder() / name,
             frozenset({box._owned.pid, *children_of(box._owned.pid)}),
+            Path(f"/proc/{box._init}/ns/mnt").open(),
         )
 
     def left(self) -> list[str]:

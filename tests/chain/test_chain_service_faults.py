@@ -109,5 +109,5 @@ def test_a_service_that_cannot_start_is_taken_back(copied):
     assert "FAILED at install_service" in (out / "production_v2.md").read_text()
     status = runbook("service", "status", path, "--run", out)
     assert status.returncode == 1
-    assert "none" in status.stdout
+    assert "not installed" in status.stdout
     wait_nothing_left(port)
