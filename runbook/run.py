@@ -16,6 +16,7 @@ from typing import Any, Literal
 from runbook import atomic, params
 from runbook.errors import BadInput, NotHere, RunBusy
 from runbook.params import Params
+from runbook.versions import versions
 
 #: The to-do list, in the order of the work, and the stage (notebook) that does each step.
 STEPS = {
@@ -123,7 +124,8 @@ class Run:
             ) from None
         run = cls(path, parameters)
         run.write("params.yaml", parameters.to_yaml())
-        run._store([Step(name) for name in STEPS], created=now())
+        made_by = versions(clone_root())
+        run._store([Step(name) for name in STEPS], created=now(), versions=made_by)
         return run
 
     @classmethod

@@ -88,7 +88,9 @@ class Artefacts:
     def notes(self) -> list[str]:
         """Remarks of the benchmark on itself."""
         measured = self._mapping("measured.json")
-        return [*measured.get("notes", []), *measured.get("remarks", [])]
+        return [
+            said for kind in ("notes", "remarks", "equality") for said in measured.get(kind, [])
+        ]
 
     def spec(self, config: str) -> LaunchSpec | None:
         """The launch of a configuration as measured; ``None`` where it was not started."""

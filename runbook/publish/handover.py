@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,14 +12,17 @@ from runbook.params import Params
 from runbook.publish.artefacts import Artefacts
 from runbook.publish.state import how_it_stands, in_full, sentence
 from runbook.publish.tables import UNKNOWN, Code, Markdown, code, escape, fence, joined, table
+from runbook.run import clone_root
 
 #: The command line as it lies in a clone.
 _RUNBOOK = ".venv/bin/runbook"
 
 #: Who carries out the commands of the section, by kind of host.
 _WHERE = {
-    "local": "on this machine, as root",
-    "ssh": "on {address}, as root",
+    "local": "as root: `systemctl` and `journalctl` on {here}, `.venv/bin/runbook` there in the "
+    "clone {clone}",
+    "ssh": "as root: `systemctl` and `journalctl` on {address}, `.venv/bin/runbook` on {here} in "
+    "the clone {clone}, from where it was installed",
     "box": "from the clone: the systemd of this rehearsal lives in a box of the run folder, and "
     "the service starts and stops with it; each command boots it again",
 }
@@ -70,7 +74,11 @@ def operations(run_path: Path) -> Markdown:
     """How to start, stop and watch the service, and what happens by itself."""
     found = Artefacts.of(run_path)
     params = found.run.params
-    where = _WHERE[params.host.kind].format(address=escape(params.host.address or ""))
+    where = _WHERE[params.host.kind].format(
+        address=code(params.host.address or ""),
+        here=code(platform.node()),
+        clone=code(str(clone_root() or "of the project")),
+    )
     return joined(
         _once_installed(found),
         f"The commands are given {where}.",
@@ -87,12 +95,17 @@ def rollback(run_path: Path) -> Markdown:
         ("see what is installed, and since when", f"{_RUNBOOK} service status {words}"),
         ("go back to the generation that served before", f"{_RUNBOOK} service rollback {words}"),
         ("remove service and files", f"{_RUNBOOK} service uninstall {words}"),
+        *(
+            (f"then bring back {unit}, which it replaced", f"systemctl enable --now {unit}")
+            for unit in map(shlex.quote, found.run.params.service.replaces)
+        ),
     ]
     return joined(
         _once_installed(found),
         "Every generation that has served is kept with its unit. A roll back prints its plan, puts "
         "unit and gate of the one before in place, restarts, and waits until it has served; if it "
-        "does not serve, what ran before comes back. Files that were edited by hand stop it.",
+        "does not serve, what ran before comes back. Files that were edited by hand stop it. Where "
+        "no earlier generation has served there is none to go back to: remove the service.",
         _commands(rows),
     )
 
@@ -167,11 +180,13 @@ def _by_itself(params: Params, unit: UnitFile, warned: Iterable[str]) -> list[st
 def repeat(run_path: Path) -> Markdown:
     """The one command that repeats the run, and the parameters it needs."""
     found = Artefacts.of(run_path)
-    command = f"{_RUNBOOK} run params.yaml --apply"
+    commit = (found.run.read_json("run.json") or {}).get("versions", {}).get("commit")
+    at = f" at commit {code(commit)}" if commit else ""
+    command = f"make setup\n{_RUNBOOK} run params.yaml --apply"
     return Markdown(
         "\n\n".join(
             [
-                f"In a clone of the project, with the text below as {code('params.yaml')}:",
+                f"In a clone of the project{at}, with the text below as {code('params.yaml')}:",
                 fence(command, "sh"),
                 fence(found.run.params.to_yaml(), "yaml"),
             ]

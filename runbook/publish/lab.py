@@ -28,13 +28,15 @@ _STANDS = {
     **dict.fromkeys(("warn", "unknown", "not tested", "undecided", "not provable here"), "open"),
 }
 _STATUS = re.compile(rf"<td(?P<rest>[^>]*>(?P<word>{'|'.join(_STANDS)})</td>)")
-_CODE = re.compile(r"<td[^>]*><code>[^<]*</code></td>")
+_CELL = re.compile(r"<t[dh].*?</t[dh]>", re.DOTALL)
 
 
 def as_html(text: str) -> str:
     """Markdown as HTML with the style of its tables; markup in it stays text."""
-    body = str(mistune.create_markdown(plugins=["table"])(text))
-    body = _CODE.sub(lambda match: match[0].replace("\\|", "|"), body)
+    # A backslash before an escaped pipe makes mistune see the end of the cell.
+    pipe = next(chr(number) for number in range(0xE000, 0xF900) if chr(number) not in text)
+    body = str(mistune.create_markdown(plugins=["table"])(text.replace("\\|", pipe)))
+    body = _CELL.sub(lambda match: match[0].replace(pipe, "|"), body).replace(pipe, "\\|")
     return f'<style>\n{_STYLE}</style>\n<div class="runbook">\n{_STATUS.sub(_marked, body)}</div>'
 
 

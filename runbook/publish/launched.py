@@ -38,11 +38,25 @@ def launch_section(run_path: Path, config: str | None = None) -> Markdown:
         f"Configuration **{escape(name)}**, started as {escape(str(launch.get('launch', UNKNOWN)))}"
         f"; seconds from start to the first completion: {loads}.",
         fence(spec.shell_command(), "sh"),
+        _beside(spec),
         f"The environment is whole; nothing is inherited. Fingerprint {code(spec.fingerprint())}.",
         environment_table(found, spec, name),
         "### NCCL and the topology it was tuned for",
         _nccl(found, spec),
     )
+
+
+def _beside(spec: LaunchSpec) -> str:
+    """What a launch has that stands in no command line."""
+    limits = {"open files": spec.nofile, "locked memory (bytes)": spec.memlock}
+    told = [f"{what} {'unlimited' if most is None else most}" for what, most in limits.items()]
+    said = f"Not in the command: it runs as {code(spec.user or 'root')}; {', '.join(told)}."
+    for name, path in spec.credentials.items():
+        said += (
+            f" It wants {code('CREDENTIALS_DIRECTORY')} to name a folder with a file "
+            f"{code(name)}, a copy of {code(path)}; systemd makes it from the unit."
+        )
+    return said
 
 
 def environment_table(found: Artefacts, spec: LaunchSpec, config: str) -> Markdown:

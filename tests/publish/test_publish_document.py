@@ -79,6 +79,7 @@ def neutral(text, run):
     text = re.sub(
         r"\| (Python of the runbook|packages|commit of the project) \| .*", r"| \1 | X |", text
     )
+    text = re.sub(r"at commit `[^`]*`", "at commit `X`", text)
     text = re.sub(r"```yaml\n.*?```", "```yaml\nPARAMETERS\n```", text, flags=re.DOTALL)
     return re.sub(r"[0-9a-f]{64}", "DIGEST", text)
 
@@ -92,6 +93,18 @@ def test_the_document_of_a_complete_run_is_as_it_was_read_by_a_person(run):
         GOLDEN.write_text(text)
         pytest.fail("golden file written: read it, commit it")
     assert text == GOLDEN.read_text()
+
+
+def test_it_says_by_which_versions_it_was_measured_and_by_which_exported(run):
+    stored = run.read_json("run.json")
+    stored["versions"] = {**stored["versions"], "commit": "c0ffee"}
+    run.write_json("run.json", stored)
+    (run.path / "05_publish.ipynb").unlink()
+    text = document.export(run.path).read_text()
+    assert "| commit of the project | c0ffee |" in text
+    assert "| commit of the project, at the export |" in text
+    assert "| packages, at the export |" not in text
+    assert "at commit `c0ffee`" in section(text, "How to repeat the run")
 
 
 def test_sections_stand_in_their_one_order(run):

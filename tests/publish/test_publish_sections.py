@@ -1,6 +1,7 @@
 """The sections: values from artefacts alone, unknown is said, nothing claimed that was not done."""
 
 import json
+import platform
 
 import pytest
 from synthetic_run import build_run
@@ -154,19 +155,32 @@ def test_what_the_guard_let_pass_stands_in_the_record(run):
     assert "**The guard warned** at the last start: shm: 1.0 GiB free; wanted: 2 GiB" in text
 
 
+def test_what_no_command_line_holds_is_said_beside_it(run):
+    launches = run.read_json("launches.json")
+    spec = launches["ngram-lean"]["spec"]
+    spec |= {"user": "llm", "nofile": 4096, "credentials": {"api-key": "/etc/llm/key"}}
+    run.write_json("launches.json", launches)
+    text = str(sections.launch_section(run.path))
+    assert "it runs as `llm`; open files 4096, locked memory (bytes) unlimited." in text
+    assert "a file `api-key`, a copy of `/etc/llm/key`" in text
+
+
 def test_operations_on_a_real_host_are_systemctl(run):
     text = str(sections.operations(run.path))
     assert "systemctl start" not in text
 
     def over_ssh(values):
         values["host"].update(kind="ssh", address="root@gpu")
+        values["service"]["replaces"] = ["sglang-old.service"]
         values["server"].update(interpreter="/opt/server/python", model="/models/m.gguf")
 
     run = change_params(run, over_ssh)
     text = str(sections.operations(run.path))
-    assert "on root@gpu, as root" in text
+    assert "`journalctl` on `root@gpu`" in text
+    assert f"`.venv/bin/runbook` on `{platform.node()}` in the clone" in text
     assert "`systemctl start llm-rehearsal.service`" in text
     assert "`journalctl -u llm-rehearsal.service -f`" in text
+    assert "`systemctl enable --now sglang-old.service`" in str(sections.rollback(run.path))
 
 
 def test_a_refuted_proof_refutes_the_assumption(run):

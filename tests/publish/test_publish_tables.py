@@ -6,7 +6,7 @@ import re
 
 import pandas
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -158,6 +158,8 @@ def test_in_jupyterlab_tables_have_a_style_and_how_a_thing_stands_a_colour(monke
 
 
 @given(NASTY, NASTY)
+@example("", "\\|")
+@example("\\|", "|")
 def test_in_jupyterlab_a_cell_holds_exactly_the_text(first, second):
     body = as_html(str(table([{"a": first, "b": Code(second)}]))).partition("</style>")[2]
     cells = [
