@@ -47,3 +47,10 @@ def test_its_record_is_whole():
     assert "Complete: measured, chosen and installed" in text
     for link in re.findall(r"\]\(([^)#]+)\)", text):
         assert (EXAMPLE / link).is_file()
+
+
+def test_the_readme_shows_the_choice_of_this_run():
+    readme = " ".join((EXAMPLE.parents[1] / "README.md").read_text().split())
+    assert json.loads((EXAMPLE / "decision.json").read_text())["reason"] in readme
+    proofs = json.loads((EXAMPLE / "service" / "proofs.json").read_text())
+    assert f"{len(proofs)} of {len(proofs)} proved" in readme

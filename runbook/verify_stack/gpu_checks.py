@@ -19,8 +19,11 @@ _IDLE = frozenset(f"P{number}" for number in range(5, 16))
 def check_gpus(found: GpuList, stack: Stack) -> Check:
     """Whether as many cards answer as the parameters want."""
     wanted, count = counted(stack.gpus, "GPU"), len(found.gpus)
-    said = counted(count, "GPU") + "".join(f"; {fault}" for fault in found.faults)
-    if count != stack.gpus or found.faults:
+    lost = [
+        f"{gpu} tells neither name nor UUID" for gpu in found.gpus if not (gpu.name or gpu.uuid)
+    ]
+    said = counted(count, "GPU") + "".join(f"; {fault}" for fault in (*found.faults, *lost))
+    if count != stack.gpus or found.faults or lost:
         fix = "see nvidia-smi and: journalctl -k -g NVRM; a lost card needs a reset or a reboot"
         return Check("gpus", "fail", said, wanted, fix)
     names = _counted(gpu.name for gpu in found.gpus)
@@ -126,12 +129,13 @@ def check_power(found: GpuList, stack: Stack) -> Check:
     """Power limits alike, and those the cards come with."""
 
     def limit(gpu: Gpu) -> str | None:
-        return None if gpu.power_limit_w is None else f"{gpu.power_limit_w:g} W"
+        known = None not in (gpu.power_limit_w, gpu.power_default_w)
+        return f"{gpu.power_limit_w:g} W" if known else None
 
     check = _each(
         *("power", found, limit, "the default, alike on all"),
         "sudo nvidia-smi -pl WATTS on all cards; a lowered limit changes every figure",
-        lambda gpu: gpu.power_default_w in (None, gpu.power_limit_w),
+        lambda gpu: gpu.power_default_w == gpu.power_limit_w,
     )
     return _all_equal(_at_most_warn(check), found, limit)
 

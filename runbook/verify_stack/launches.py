@@ -19,6 +19,8 @@ from runbook.verify_stack.gpu_checks import in_range
 
 GIB = 2**30
 OWN_PREFIX = "RUNBOOK_"
+#: SGLang then reports the acceptance that is asked for.
+MADE_UP = "SGLANG_SIMULATE_ACC"
 
 #: From worst to best, for the answer over several configurations.
 _ORDER: tuple[Status, ...] = ("fail", "unknown", "warn", "skipped", "pass")
@@ -179,6 +181,10 @@ def _environment(launch: Launch) -> Answer:
     if path is not None and "" in path.split(":"):
         return "fail", f"an empty element in PATH={path}", "absolute folders", "set server.env.PATH"
     changed = launch.need("environment")
+    made_up = sorted(n for n in changed["set"] | changed["changed"] if n.startswith(MADE_UP))
+    if made_up:
+        found = f"set at the start of Python: {', '.join(made_up)}"
+        return "fail", found, wanted, "take it out of sitecustomize.py: it makes acceptance up"
     overridden = sorted({*changed["changed"], *changed["removed"]} & names)
     if overridden:
         found = f"changed at the start of Python: {', '.join(overridden)}"

@@ -188,6 +188,8 @@ def check_ecc_errors(machine: Machine) -> Answer:
     silent = [gpu for gpu, count in counts.items() if count is None]
     if silent and not bad:
         raise Missing(f"{', '.join(silent)}: the driver does not tell")
+    if not bad:
+        _need_all(machine)
     fix = "nvidia-smi -q -d ECC,ROW_REMAPPER; reset or replace the card"
     return ("fail" if bad else "pass"), "; ".join(bad) or "none", "none on every card", fix
 
@@ -201,12 +203,17 @@ def check_clocks(machine: Machine) -> Answer:
         for name, value in state.items()
         if name.startswith("clocks_event_reasons.") and value == "Active"
     ]
+    told = [
+        [value for name, value in state.items() if name.startswith("clocks_event_reasons.")]
+        for state in states
+    ]
     wanted = "alike, none slowed down"
     if slowed:
         return "fail", "; ".join(slowed), wanted, "see power supply and cooling: nvidia-smi -q"
+    _need_all(machine)
     clocks = Counter(state["clocks.max.sm"] for state in states)
-    if None in clocks:
-        raise Missing("the driver does not tell the clocks of every card")
+    if None in clocks or any(reasons and not any(reasons) for reasons in told):
+        raise Missing("the driver does not tell the clocks of every card, or what slows it down")
     found = ", ".join(f"{count} x {clock} MHz" for clock, count in clocks.items())
     return ("pass" if len(clocks) == 1 else "warn"), found, wanted, "nvidia-smi -rgc on all cards"
 
@@ -223,15 +230,25 @@ def check_idle(machine: Machine) -> Answer:
         ]
         fix = "systemctl status PID names its unit; stop that yourself, nothing is ended for you"
         return "fail", "; ".join(held[:8]), wanted, fix
-    states = machine.value("gpu_states")
+    use = {state["index"]: state["utilization.gpu"] or "" for state in machine.value("gpu_states")}
     busy = [
-        f"GPU {state['index']}: {state['utilization.gpu']} % without a process"
-        for state in states
-        if (state["utilization.gpu"] or "0").isdecimal()
-        and int(state["utilization.gpu"] or 0) >= BUSY_PERCENT
+        f"GPU {index}: {percent} % without a process"
+        for index, percent in use.items()
+        if percent.isdecimal() and int(percent) >= BUSY_PERCENT
     ]
+    if not busy and not all(map(str.isdecimal, use.values())):
+        raise Missing("the driver does not tell how busy every card is")
+    if not busy:
+        _need_all(machine)
     fix = "a card that hangs after a failed start: nvidia-smi --gpu-reset -i N, else reboot"
     return ("fail" if busy else "pass"), "; ".join(busy) or "idle", wanted, fix
+
+
+def _need_all(machine: Machine) -> None:
+    """Raises ``Missing`` where the state of a card was cut off: the others do not speak for it."""
+    told, cards = len(machine.value("gpu_states")), len(machine.gpus().gpus)
+    if told < cards:
+        raise Missing(f"the driver told the state of {told} of {cards} cards")
 
 
 def _lines(machine: Machine, path: str) -> list[str]:

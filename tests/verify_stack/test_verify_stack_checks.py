@@ -160,6 +160,13 @@ WRONG = [
         "warn",
         "changed at the start of Python: A",
     ),
+    (
+        "environment",
+        {"environment": {"set": {"SGLANG_SIMULATE_ACC_LEN": "4"}, "changed": {}, "removed": []}},
+        {},
+        "fail",
+        "set at the start of Python: SGLANG_SIMULATE_ACC_LEN",
+    ),
 ]
 
 

@@ -1,6 +1,7 @@
 """Captured hosts: a folder holds what commands printed there, and the verdicts that are right."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,54 @@ def test_a_captured_host_without_parameters(name):
     nothing = all(check.status == "skipped" for check in report.checks)
     assert ("nothing was checked; not verified for GPUs" in report.verdict.text) == nothing
     assert nothing == (name == "no-driver")
+
+
+def rows(text, change):
+    """A CSV with its rows changed."""
+    changed = [change(number, line.split(", ")) for number, line in enumerate(text.splitlines())]
+    return "".join(", ".join(fields) + "\n" for fields in changed if fields)
+
+
+def untold(columns):
+    """Of every card these columns say nothing."""
+    return lambda _number, fields: [
+        "[N/A]" if at in columns else field for at, field in enumerate(fields)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "name", "status", "said"),
+    [
+        (
+            "nvidia-smi-query.csv",
+            lambda n, fields: (
+                [fields[0], *["[GPU is lost]"] * (len(fields) - 1)] if n == 5 else fields
+            ),
+            "gpus",
+            "fail",
+            "GPU 5 tells neither name nor UUID",
+        ),
+        ("nvidia-smi-state.csv", untold([2]), "idle", "unknown", "how busy"),
+        ("nvidia-smi-state.csv", untold([5, 6, 7]), "clocks", "unknown", "what slows it down"),
+        *(
+            (
+                "nvidia-smi-state.csv",
+                lambda n, fields: fields if n < 4 else [],
+                name,
+                "unknown",
+                "4 of 8",
+            )
+            for name in ("idle", "clocks", "ecc_errors")
+        ),
+    ],
+)
+def test_what_a_card_does_not_tell_is_never_a_pass(tmp_path, file, change, name, status, said):
+    shutil.copytree(HOSTS / "eight-cards", tmp_path / "host")
+    text = (HOSTS / "eight-cards" / file).read_text()
+    (tmp_path / "host" / file).write_text(rows(text, change))
+    engine = engine_for(PRODUCTION.server)
+    specs = {one.name: engine.launch_spec(PRODUCTION, one) for one in PRODUCTION.configurations}
+    report = verify_captured(PRODUCTION, tmp_path / "host", specs, engine)
+    (found,) = [check for check in report.checks if check.name == name]
+    assert found.status == status, found
+    assert said in found.found

@@ -704,6 +704,16 @@ GPUS_WAIT_S = 60.0
 #: More than this share of a card in use before a start is somebody's.
 GPU_USED_SHARE = 0.05
 
+#: Where servers of this kind compile, load and keep what they need later.
+CACHES = (
+    "HOME",
+    "XDG_CACHE_HOME",
+    "HF_HOME",
+    "TRITON_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "FLASHINFER_WORKSPACE_BASE",
+)
+
 #: Status, found, wanted. The status is pass, fail, unknown or skipped.
 Answer = tuple[str, str, str]
 NOT_MEASURED: Answer = ("skipped", "it was not measured", "")
@@ -737,7 +747,7 @@ def is_unchanged(wanted: dict[str, Any], found: dict[str, Any]) -> bool:
 def _describe_file(file: dict[str, Any]) -> str:
     size = f"{file.get('size_bytes', 0)} bytes"
     if file["kind"] == "folder":
-        size = f"{file.get('files')} files, {size}"
+        size = f"{file.get('files')} file{'s' * (file.get('files') != 1)}, {size}"
     if file.get("sha256"):
         return f"{size}, SHA-256 {file['sha256'][:12]}"
     stamp_s = (file.get("newest_mtime_ns") or file.get("mtime_ns") or 0) / 1e9
@@ -802,6 +812,21 @@ def judge_room(free_bytes: int | None, least_gib: float) -> Answer:
     return ("pass" if enough else "fail"), f"{free_bytes / GIB:.1f} GiB free", aim
 
 
+def judge_caches() -> Answer:
+    """Home and caches that the environment names must be writable, or may be made, by this user."""
+    named = {name: os.environ[name] for name in CACHES if os.environ.get(name)}
+    if not named:
+        return NOT_MEASURED
+    closed = [f"{name} {path} cannot be written" for name, path in named.items() if _closed(path)]
+    said = ", ".join(closed) or f"{', '.join(named)} can be written"
+    return ("fail" if closed else "pass"), said, "folders that this user can write"
+
+
+def _closed(path: str) -> bool:
+    there = next((up for up in (Path(path), *Path(path).parents) if up.exists()), Path("/"))
+    return not (there.is_dir() and os.access(there, os.W_OK | os.X_OK))
+
+
 def judge_gpus(wanted: list[dict[str, str]] | None, found: list[dict[str, Any]] | None) -> Answer:
     """The very cards, under the driver that was measured with."""
     if not wanted:
@@ -861,7 +886,8 @@ def read_nccl() -> dict[str, str]:
 
 
 def _cards(cards: list[dict[str, str]]) -> str:
-    return f"{len(cards)} GPUs, driver {', '.join(sorted({card['driver'] for card in cards}))}"
+    drivers = ", ".join(sorted({card["driver"] for card in cards}))
+    return f"{len(cards)} GPU{'s' * (len(cards) != 1)}, driver {drivers}"
 
 
 def judge_port(port: int, held: bool, holders: list[str]) -> Answer:
@@ -970,6 +996,8 @@ def answer(name: str, expected: dict[str, Any], facts: dict[str, Any], cards: An
         return judge_customization(wanted, facts)
     if name == "packages":
         return judge_values(wanted.get("packages"), facts.get("packages"))
+    if name == "caches":
+        return judge_caches()
     if name == "shm":
         return judge_room((facts.get("shm") or {}).get("free_bytes"), expected["least_shm_gib"])
     if name == "disk":
