@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from runbook.checks import Check
 from runbook.launch.server import local_url
 from runbook.load import LoadPlan, Prompt, Record, run_load
+from runbook.load.context import learn_characters_per_token, texts_of
 from runbook.params import Params
 
 LONGEST = "longest prompt"
@@ -49,31 +49,25 @@ def try_longest(
     """
     tokens = params.stack.context_tokens
     wanted = f"an answer to a prompt of {tokens} tokens"
-    text = "\n\n".join(_text_of(message) for one in prompts for message in one.messages)
+    text = "\n\n".join(texts_of(prompts))
 
-    def ask(words: str) -> Record:
-        prompt = Prompt("longest", "longest", ({"role": "user", "content": words},))
+    def prompt_of(characters: int) -> Prompt:
+        words = (text * (characters // max(1, len(text)) + 1))[:characters]
+        return Prompt("longest", "longest", ({"role": "user", "content": words},))
+
+    def ask(prompt: Prompt) -> Record:
         answer_tokens = min(_ANSWER_TOKENS, params.workload.output_tokens)
         plan = plan_load(params, model_id, 1, (prompt,), answer_tokens)
         return run_load(plan, None, alive).records[0]
 
-    sample = ask(_lengthened(text, _SAMPLE_CHARACTERS))
-    record = sample
-    if sample.ok and sample.tokens_in:
+    sample = prompt_of(_SAMPLE_CHARACTERS)
+    record = ask(sample)
+    if characters_per_token := learn_characters_per_token(sample, record):
         room = max(0.0, tokens * (1 - _ROOM_SHARE) - _ROOM_TOKENS)
-        record = ask(_lengthened(text, int(room * _SAMPLE_CHARACTERS / sample.tokens_in)))
+        record = ask(prompt_of(int(room * characters_per_token)))
     if record.ok and record.tokens_in:
         return Check(LONGEST, "pass", f"{record.tokens_in} tokens, answered", wanted)
     if record.ok:
         return Check(LONGEST, "unknown", "an answer without usage: its length is unknown", wanted)
     fix = "see the end of its log; a shorter stack.context_tokens only hides it from production"
     return Check(LONGEST, "fail", f"{record.error_kind}: {record.error}", wanted, fix)
-
-
-def _lengthened(text: str, characters: int) -> str:
-    return (text * (characters // max(1, len(text)) + 1))[:characters]
-
-
-def _text_of(message: Mapping[str, Any]) -> str:
-    content = message.get("content")
-    return content if isinstance(content, str) else ""

@@ -7,7 +7,7 @@ under which conditions each cell was measured, so that a resumed run repeats non
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any
@@ -52,8 +52,8 @@ class Launch:
 class Book:
     """The state of one benchmark. A context manager: leaving it closes ``requests.jsonl``."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, run: Run, alike: Sequence[str] = ()) -> None:
+        self._run, self._alike = run, alike
         self._cells = cells.read(run.path / "cells.csv")
         self._launches: dict[str, Any] = run.read_json("launches.json") or {}
         stored = run.read_json("measured.json") or {}
@@ -149,7 +149,7 @@ class Book:
 
     def _remarks(self) -> list[str]:
         clocks = compare_clocks(self._cells, self._gpus)
-        settings = compare_settings(self._launches)
+        settings = compare_settings(self._launches, self._alike)
         return [*settings, *compare_all(self._cells, self._totals), *clocks]
 
     def _equality(self) -> list[str]:

@@ -42,9 +42,9 @@ class Cost:
 def longest_s(params: Params) -> float:
     """Seconds that the time-outs allow this benchmark at most; no run comes near."""
     benchmark, waits = params.benchmark, params.server.timeouts
-    passes = 1 if benchmark.warmup_agree is None else 2
+    warmups = _warmups(params)
     rounds = sum(
-        math.ceil(benchmark.requests_at(concurrency) / concurrency) + passes * benchmark.warmup
+        math.ceil(benchmark.requests_at(concurrency) / concurrency) + warmups
         for concurrency, _ in params.points()
     )
     life_s = waits.gpu_free_s + waits.start_s + waits.stop_s + rounds * waits.request_s
@@ -58,14 +58,10 @@ def estimate(params: Params) -> Cost:
     load_s = min(pace.load_s, server.timeouts.start_s / 2)
     lives = benchmark.blocks * len(params.configurations)
     life_s = load_s
+    tokens = params.workload.output_tokens
+    length = min(benchmark.warmup_tokens or tokens, tokens)
     for concurrency, context in params.points():
-        tokens = params.workload.output_tokens
-        passes = 1 if benchmark.warmup_agree is None else 2
-        length = min(benchmark.warmup_tokens or tokens, tokens)
-        warmups, measured = (
-            passes * benchmark.warmup * concurrency,
-            benchmark.requests_at(concurrency),
-        )
+        warmups, measured = _warmups(params) * concurrency, benchmark.requests_at(concurrency)
         written = measured * tokens + warmups * length
         read = (measured + warmups) * (context or 0)
         rate = min(concurrency * pace.stream_tok_s, pace.total_tok_s)
@@ -75,3 +71,8 @@ def estimate(params: Params) -> Cost:
         f"{pace.total_tok_s:g} tok/s in all, answers of full length"
     )
     return Cost(lives * life_s, lives, lives * load_s, assumes)
+
+
+def _warmups(params: Params) -> int:
+    """Warm-up requests of one stream before a cell: twice where two windows must agree."""
+    return params.benchmark.warmup * (1 if params.benchmark.warmup_agree is None else 2)

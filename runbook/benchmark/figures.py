@@ -186,19 +186,20 @@ def _limited_by_way(cell: Cell, records: Iterable[Record], level: int) -> str | 
     ):
         if of_ms is not None and cell.round_trip_ms > share * of_ms:
             return f"a round trip of {cell.round_trip_ms:.1f} ms, {what} takes {of_ms:.0f} ms"
-    share, lag_ms = (WARN_LAG, MAX_LAG)[level]
-    if cell.chunk_gap_p50_ms is None or cell.way_lag_ms <= max(
-        share * cell.chunk_gap_p50_ms, lag_ms
-    ):
+    if not _is_beyond(cell.way_lag_ms, cell, (WARN_LAG, MAX_LAG)[level]):
         return None
     return f"late by {cell.way_lag_ms:.1f} ms, {cell.chunk_gap_p50_ms:.1f} ms from chunk to chunk"
 
 
 def _is_late(cell: Cell, limits: tuple[float, float]) -> bool:
-    if cell.loop_lag_ms is None or cell.chunk_gap_p50_ms is None:
+    return _is_beyond(cell.loop_lag_ms, cell, limits)
+
+
+def _is_beyond(lag_ms: float | None, cell: Cell, limits: tuple[float, float]) -> bool:
+    if lag_ms is None or cell.chunk_gap_p50_ms is None:
         return False
-    share, lag_ms = limits
-    return cell.loop_lag_ms > max(share * cell.chunk_gap_p50_ms, lag_ms)
+    share, least_ms = limits
+    return lag_ms > max(share * cell.chunk_gap_p50_ms, least_ms)
 
 
 def _lag_said(cell: Cell) -> str:

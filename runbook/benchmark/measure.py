@@ -74,12 +74,17 @@ def measure(
 
     engine.prepare(params, say)
     run.write_json("workload.json", asked.manifest.as_json())
-    with Book(run) as book:
+    with Book(run, engine.alike) as book:
         if params.workload.ignore_eos:
             book.note(_FORCED)
         resolved = _resolved_in(run)
         lengths = Lengths(texts_of(asked.prompts), book.characters_per_token)
-        bench = Bench(params, launcher, engine, workload, book, report, [], resolved, say, lengths)
+        bench = Bench(
+            *(params, launcher, engine, workload, book, report),
+            resolved=resolved,
+            say=say,
+            lengths=lengths,
+        )
         lives = [
             _plan_life(bench, block, config, config == block.configs[-1])
             for block in blocks

@@ -13,6 +13,7 @@ from typing import Any
 from runbook import cells, intervals
 from runbook.cells import Cell
 from runbook.checks import Verdict, counted
+from runbook.decision import Point
 from runbook.errors import BadInput, NotHere
 
 _LINE_CHARACTERS = 160
@@ -41,11 +42,11 @@ def key_of(cell: Cell) -> str:
 
 def place_of(cell: Cell) -> str:
     """Where a cell was measured: ``C=8``, or ``C=8, context 65536``."""
-    context = "" if cell.context_tokens is None else f", context {cell.context_tokens}"
-    return f"C={cell.concurrency}{context}"
+    return Point(cell.concurrency, cell.context_tokens).label
 
 
-def _by_place(cell: Cell) -> tuple[int, int]:
+def by_place(cell: Cell) -> tuple[int, int]:
+    """The order of places: by context, then by concurrency."""
     return cell.context_tokens or 0, cell.concurrency
 
 
@@ -90,7 +91,7 @@ def compare_totals(found: Iterable[Cell], totals: Totals) -> list[str]:
     """Where configurations were not asked, or did not answer, the same number of tokens."""
     usable = [cell for cell in found if cell.usable and not cell.errors]
     remarks = []
-    for place in dict.fromkeys(map(place_of, sorted(usable, key=_by_place))):
+    for place in dict.fromkeys(map(place_of, sorted(usable, key=by_place))):
         here = [cell for cell in usable if place_of(cell) == place]
         for what in ("prompt tokens", "output tokens", "cached prompt tokens"):
             counts: dict[str, set[int]] = {}
@@ -104,14 +105,14 @@ def compare_totals(found: Iterable[Cell], totals: Totals) -> list[str]:
     return remarks
 
 
-def compare_settings(launches: Mapping[str, Any]) -> list[str]:
-    """Where servers resolved other settings than speculation differently, as each said of itself.
+def compare_settings(launches: Mapping[str, Any], alike: Iterable[str]) -> list[str]:
+    """Where servers resolved settings that must be ``alike`` differently, as each said of itself.
 
     Memory fraction and graph sizes are lowered by themselves under speculation.
     """
     infos = {config: launch.get("info") or {} for config, launch in launches.items()}
     said = []
-    for name in dict.fromkeys(name for info in infos.values() for name in info.get("alike", ())):
+    for name in alike:
         values = {config: info.get("settings", {}).get(name) for config, info in infos.items()}
         known = {config: value for config, value in values.items() if value is not None}
         if len(set(map(str, known.values()))) > 1:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from runbook.benchmark.measurements import key_of, place_of
+from runbook.benchmark.measurements import by_place, key_of, place_of
 from runbook.cells import Cell
 from runbook.load.records import Record
 
@@ -144,7 +144,7 @@ def compare_answers(
     of other blocks for control.
     """
     groups: dict[str, dict[str, dict[int, Answers]]] = {}
-    for cell in sorted(cells, key=lambda one: (one.context_tokens or 0, one.concurrency)):
+    for cell in sorted(cells, key=by_place):
         if own := answers.get(key_of(cell)):
             groups.setdefault(place_of(cell), {}).setdefault(cell.config, {})[cell.block] = own
     for place, configs in groups.items():

@@ -17,7 +17,6 @@ class ServerInfo:
 
     ``speculation``: algorithm in the engine's own word, ``none`` without one. ``settings``: what
     else was resolved and matters for equality (draft sizes, topk, steps, slots, model path).
-    ``alike``: names of settings that must be equal for a comparison to be of speculation alone.
     ``max_concurrency``: requests it runs at once, ``None`` where it does not say.
     """
 
@@ -25,7 +24,6 @@ class ServerInfo:
     speculation: str
     max_concurrency: int | None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    alike: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,6 +66,8 @@ class Engine(Protocol):
     """Names of the checks that ``check_stack`` makes, for ``stack.checks``."""
     request_fields: Mapping[str, Any]
     """Fields of a request by which the server tells more in its answer."""
+    alike: tuple[str, ...]
+    """Names of ``ServerInfo.settings`` that are equal where speculation alone is compared."""
     argument_probe: str
     """The probe that lets the server's own parser read its arguments, and the check on its answer;
     empty where there is none."""

@@ -42,6 +42,7 @@ class LlamaCpp:
     overwrites: frozenset[str] = frozenset()
     stack_checks: tuple[str, ...] = ()
     request_fields: Mapping[str, Any] = {}
+    alike: tuple[str, ...] = ()
     argument_probe = ""  # launch_spec parses them itself
 
     def __init__(self, key_file: str | None = None) -> None:

@@ -109,5 +109,4 @@ def info_from(stored: dict[str, Any] | None) -> ServerInfo | None:
     if stored is None:
         return None
     known = {field.name for field in fields(ServerInfo)}
-    kept = {name: value for name, value in stored.items() if name in known}
-    return ServerInfo(**{**kept, "alike": tuple(kept.get("alike", ()))})
+    return ServerInfo(**{name: value for name, value in stored.items() if name in known})

@@ -203,8 +203,6 @@ def prove_info(wanted: ServerInfo | None, found: ServerInfo) -> Proof:
     if wanted is None:
         return unprovable("server info", "the measured server's own words were not recorded")
     before, after = asdict(wanted), asdict(found)
-    for told in (before, after):
-        del told["alike"]  # the engine's word, not the server's
     before.update({f"settings.{k}": v for k, v in before.pop("settings").items()})
     after.update({f"settings.{k}": v for k, v in after.pop("settings").items()})
     faults = [
@@ -212,10 +210,10 @@ def prove_info(wanted: ServerInfo | None, found: ServerInfo) -> Proof:
         for name in dict.fromkeys([*before, *after])
         if before.get(name) != after.get(name)
     ]
-    said = f"{found.model_id}, speculation {found.speculation}"
+    told = f"{found.model_id}, speculation {found.speculation}"
     if worker := found.settings.get("worker"):
-        said += f", worker {worker}"
-    return judge("server info", faults, f"{said}, all {len(after)} settings as measured")
+        told += f", worker {worker}"
+    return judge("server info", faults, f"{told}, all {len(after)} settings as measured")
 
 
 def _at(argv: Iterable[str], at: int) -> str:

@@ -236,9 +236,9 @@ def check_idle(machine: Machine) -> Answer:
         for index, percent in use.items()
         if percent.isdecimal() and int(percent) >= BUSY_PERCENT
     ]
-    if not busy and not all(map(str.isdecimal, use.values())):
-        raise Missing("the driver does not tell how busy every card is")
     if not busy:
+        if not all(map(str.isdecimal, use.values())):
+            raise Missing("the driver does not tell how busy every card is")
         _need_all(machine)
     fix = "a card that hangs after a failed start: nvidia-smi --gpu-reset -i N, else reboot"
     return ("fail" if busy else "pass"), "; ".join(busy) or "idle", wanted, fix

@@ -61,6 +61,7 @@ class StandIn:
 
     name = "llamacpp"
     request_fields: ClassVar[dict[str, Any]] = {}
+    alike: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self, max_concurrency: int | None = None, taken: bool = True, left: str = ""

@@ -363,14 +363,15 @@ def test_packed_answers_are_read_up_to_where_a_killed_writer_came(
 
 def test_what_servers_resolved_differently_beside_speculation_is_told() -> None:
     def launch(**settings: object) -> dict[str, object]:
-        return {"info": {"settings": settings, "alike": ["mem_fraction_static", "dtype", "graphs"]}}
+        return {"info": {"settings": settings}}
 
     found = compare_settings(
         {
             "baseline": launch(mem_fraction_static=0.9, dtype="auto", topk=None),
             "eagle": launch(mem_fraction_static=0.85, dtype="auto", topk=4, graphs=32),
             "broken": {"info": None},
-        }
+        },
+        ("mem_fraction_static", "dtype", "graphs"),
     )
     (said,) = found
     assert said.endswith("mem_fraction_static: baseline 0.9, eagle 0.85")

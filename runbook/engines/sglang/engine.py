@@ -18,7 +18,7 @@ from runbook.engines.prometheus import parse_metrics, total
 from runbook.engines.secrets import without_secrets
 from runbook.engines.sglang import serve_sglang
 from runbook.engines.sglang.checks import STACK_CHECKS, check_releases
-from runbook.engines.sglang.info import UNKNOWN, read_info
+from runbook.engines.sglang.info import ALIKE, UNKNOWN, read_info
 from runbook.engines.sglang.log import find_cause, find_worker
 from runbook.engines.sglang.models import ModelFacts, read_model
 from runbook.engines.sglang.observed import (
@@ -61,6 +61,7 @@ class SGLang:
     stack_checks = (*STACK_CHECKS, PARSED_CHECK)
     #: Known since 0.5.20 at the latest; older releases take no notice.
     request_fields: Mapping[str, Any] = {"return_spec_tokens_details": True}
+    alike = ALIKE
     argument_probe = "sglang_arguments"
 
     def __init__(self, key_file: str | None = None, server: Server | None = None) -> None:

@@ -42,7 +42,7 @@ _TEXTS = (
 _SWITCHES = ("disable_overlap_schedule", "disable_custom_all_reduce", "disable_cuda_graph")
 
 #: What configurations must have alike, or more than speculation is compared.
-_ALIKE = (
+ALIKE: tuple[str, ...] = (
     "version",
     "model_path",
     "attention_backend",
@@ -122,7 +122,7 @@ def read_info(answer: Any) -> ServerInfo | None:
     environment = parts.ranks[0].get("env_vars") if parts.ranks else None
     settings["env_vars"] = dict(environment) if isinstance(environment, Mapping) else None
     model = text(resolved.get("served_model_name")) or settings["model_path"] or UNKNOWN
-    return ServerInfo(model, algorithm, _max_concurrency(parts), settings, _ALIKE)
+    return ServerInfo(model, algorithm, _max_concurrency(parts), settings)
 
 
 def running_worker(version: str | None, algorithm: str, no_overlap: bool | None) -> str:
