@@ -226,6 +226,7 @@ def choose(words: tuple[Path, ...], baseline: str, traffic: Path | None, as_json
 @click.option("--api-key-file", type=click.Path(resolve_path=True), help="Holds the key alone.")
 @click.option("--life", default=1, type=click.IntRange(1), help="Another one after each restart.")
 @click.option("--timeout", default=600.0, type=click.FloatRange(0.001), help="Seconds a request.")
+@click.option("--client-lag-ms", default=5.0, type=click.FloatRange(1), help="Later: void.")
 @click.option("--out", type=click.Path(path_type=Path), help="For cells.csv and requests.jsonl.")
 @_AS_JSON
 def bench(

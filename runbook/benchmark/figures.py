@@ -14,9 +14,9 @@ from runbook.load.way import Way
 
 #: A client busier than this share of one core measures itself, not the server.
 MAX_CLIENT_SHARE = 0.5
-#: One that is later, at the 99th percentile, than this share of the time between chunks, and than
-#: so many ms, blurs latencies; from the second pair on nothing it says of time can be believed.
-WARN_LAG, MAX_LAG = (0.2, 5.0), (0.5, 100.0)
+#: One that is later, at the 99th percentile, than this share of the time between chunks and than
+#: so many ms blurs latencies; the parameters say from how many ms on the cell is void for it.
+LATE_SHARE, LATE_MS = 0.2, 5.0
 #: A round trip longer than this share of a request, or of the time to its first token, is told;
 #: beyond the second of each pair the way is measured, not the server.
 REQUEST_SHARE, FIRST_TOKEN_SHARE = (0.004, 0.02), (0.1, 0.5)
@@ -32,6 +32,7 @@ class Evidence:
     ``max_concurrency``: requests the server runs at once; ``error_share``: the limit of the
     parameters; ``checks``: of the configuration and of the cell; ``log_tail``: of a dead server.
     ``steady``: throughput is of the time with all streams at work. ``remarks``: for the note.
+    ``client_lag_ms``: a client, or a way, as late as this is no longer let pass.
     """
 
     accept_length: float | None = None
@@ -41,6 +42,7 @@ class Evidence:
     log_tail: str = ""
     steady: bool = False
     remarks: tuple[str, ...] = ()
+    client_lag_ms: float = LATE_MS
     is_far: bool = False
     way: Way | None = None
 
@@ -164,17 +166,19 @@ def _why_void(cell: Cell, load: LoadResult, evidence: Evidence) -> Iterable[str]
         )
     if load.client_share > MAX_CLIENT_SHARE:
         yield f"the client used {load.client_share:.0%} of a core: it may have been the limit"
-    if _is_late(cell, MAX_LAG):
+    if _is_late(cell, evidence.client_lag_ms):
         yield f"the client was late: {_lag_said(cell)}"
     if evidence.is_far and evidence.way is None:
         yield "the way to the server's host is unknown: it did not answer before and after the load"
-    if limit := _limited_by_way(cell, load.records, 1):
+    if limit := _limited_by_way(cell, load.records, 1, evidence.client_lag_ms):
         yield f"the way to the server was the limit: {limit}"
     if cell.rate_s is None and load.max_in_flight < min(cell.concurrency, cell.requests):
         yield f"only {load.max_in_flight} of {cell.concurrency} requests were in flight at once"
 
 
-def _limited_by_way(cell: Cell, records: Iterable[Record], level: int) -> str | None:
+def _limited_by_way(
+    cell: Cell, records: Iterable[Record], level: int, late_ms: float
+) -> str | None:
     """What the way does to the figures beyond the limits of ``level``, if anything."""
     if cell.round_trip_ms is None or cell.way_lag_ms is None:
         return None
@@ -186,20 +190,19 @@ def _limited_by_way(cell: Cell, records: Iterable[Record], level: int) -> str | 
     ):
         if of_ms is not None and cell.round_trip_ms > share * of_ms:
             return f"a round trip of {cell.round_trip_ms:.1f} ms, {what} takes {of_ms:.0f} ms"
-    if not _is_beyond(cell.way_lag_ms, cell, (WARN_LAG, MAX_LAG)[level]):
+    if not _is_beyond(cell.way_lag_ms, cell, late_ms):
         return None
     return f"late by {cell.way_lag_ms:.1f} ms, {cell.chunk_gap_p50_ms:.1f} ms from chunk to chunk"
 
 
-def _is_late(cell: Cell, limits: tuple[float, float]) -> bool:
-    return _is_beyond(cell.loop_lag_ms, cell, limits)
+def _is_late(cell: Cell, late_ms: float) -> bool:
+    return _is_beyond(cell.loop_lag_ms, cell, late_ms)
 
 
-def _is_beyond(lag_ms: float | None, cell: Cell, limits: tuple[float, float]) -> bool:
+def _is_beyond(lag_ms: float | None, cell: Cell, late_ms: float) -> bool:
     if lag_ms is None or cell.chunk_gap_p50_ms is None:
         return False
-    share, least_ms = limits
-    return lag_ms > max(share * cell.chunk_gap_p50_ms, least_ms)
+    return lag_ms > max(LATE_SHARE * cell.chunk_gap_p50_ms, late_ms)
 
 
 def _lag_said(cell: Cell) -> str:
@@ -210,10 +213,11 @@ def _lag_said(cell: Cell) -> str:
 
 
 def _remarks(cell: Cell, records: Sequence[Record], evidence: Evidence) -> Iterable[str]:
-    blurred = _limited_by_way(cell, records, 0)
-    if blurred and not _limited_by_way(cell, records, 1):
+    most_ms = evidence.client_lag_ms
+    blurred = _limited_by_way(cell, records, 0, LATE_MS)
+    if blurred and not _limited_by_way(cell, records, 1, most_ms):
         yield f"the way to the server is in the figures: {blurred}"
-    if _is_late(cell, WARN_LAG) and not _is_late(cell, MAX_LAG):
+    if _is_late(cell, LATE_MS) and not _is_late(cell, most_ms):
         yield f"latencies are blurred by the client: {_lag_said(cell)}"
     failed = [record for record in records if not record.ok]
     if failed:

@@ -215,6 +215,7 @@ def _measure_cell(
         log_tail=server.log_tail() if load.ended_early else "",
         steady=bench.params.benchmark.window == "steady",
         remarks=remarks,
+        client_lag_ms=bench.params.benchmark.client_lag_ms,
         is_far=is_far,
         way=worse(way, _look_at_way(bench)) if is_far else None,
     )

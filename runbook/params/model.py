@@ -234,6 +234,10 @@ class Benchmark(Strict):
     window: Literal["whole", "steady"] = Field(
         "whole", description="steady: throughput while all streams are at work, the end cut off"
     )
+    client_lag_ms: Annotated[float, Field(ge=1, le=10000)] = Field(
+        5.0,
+        description="beyond it, and 20 % of the time between chunks, a late client voids a cell",
+    )
     seed: Annotated[int, Field(ge=0)] = Field(1, description="order of configurations in a block")
     launch: Literal["unit", "process"] = Field(
         "unit", description="unit: as a runtime unit of systemd, where there is one"

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from runbook import atomic, benchmark, cells, params, traffic
-from runbook.benchmark.figures import Evidence, judge_cell
+from runbook.benchmark.figures import LATE_MS, Evidence, judge_cell
 from runbook.benchmark.request_log import RequestLog
 from runbook.cells import Cell
 from runbook.checks import Verdict
@@ -74,6 +74,7 @@ class Asked:
     api_key_file: str | None = None
     life: int = 1
     request_timeout_s: float = 600.0
+    client_lag_ms: float = LATE_MS
 
 
 @dataclass(frozen=True)
@@ -236,7 +237,11 @@ def _measure(
         arrivals_s=arrivals_s,
     )
     load = run_load(plan, lambda record: folder.append(cell, record))
-    evidence = Evidence(accept_length(load.records), error_share=params.Limits().error_share)
+    evidence = Evidence(
+        accept_length(load.records),
+        error_share=params.Limits().error_share,
+        client_lag_ms=asked.client_lag_ms,
+    )
     found = judge_cell(cell, load, evidence)
     return found if cell.rate_s is None else replace(found, concurrency=load.max_in_flight)
 

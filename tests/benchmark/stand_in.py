@@ -33,7 +33,13 @@ def params_of(port: int, *configurations: dict[str, Any], **changes: Any) -> Par
         "configurations": list(configurations) or [{"name": "baseline"}],
         "stack": {},
         "workload": {"output_tokens": 8},
-        "benchmark": {"concurrencies": [1, 2], "blocks": 1, "requests": 3, "launch": "process"},
+        "benchmark": {
+            "concurrencies": [1, 2],
+            "blocks": 1,
+            "requests": 3,
+            "launch": "process",
+            "client_lag_ms": 1000.0,  # tests run beside others
+        },
         "choose": {"mix": [{"concurrency": 1, "share": 1}]},
         "service": {"unit": "stand-in.service"},
     }

@@ -74,9 +74,9 @@ def test_tokens_per_second_is_of_usage_and_of_wall_clock() -> None:
         (load(record()), Evidence(max_concurrency=1), "queue-limited"),
         (load(record(), client_share=0.6), Evidence(), "the client used 60% of a core"),
         (
-            load(record(chunks=11), loop_lag_ms=201.0),
+            load(record(chunks=11), loop_lag_ms=20.1),
             Evidence(),
-            "its event loop by 201.0 ms at the 99th percentile, 100.0 ms from chunk to chunk",
+            "its event loop by 20.1 ms at the 99th percentile, 100.0 ms from chunk to chunk",
         ),
         (
             load(record(), record(), max_in_flight=1),
@@ -95,9 +95,18 @@ def test_what_voids_a_cell(result: LoadResult, evidence: Evidence, said: str) ->
     assert cell.status == "void" and not cell.usable and said in cell.note
 
 
+def test_a_fifth_of_the_time_between_chunks_or_5_ms_are_let_pass():
+    assert judge_cell(CELL, load(record(chunks=11), loop_lag_ms=20.0), Evidence()).note == ""
+    quick = load(record(chunks=501), loop_lag_ms=5.0)
+    assert judge_cell(CELL, quick, Evidence()).usable
+    assert not judge_cell(CELL, replace(quick, loop_lag_ms=5.1), Evidence()).usable
+
+
 def test_a_client_that_is_a_little_late_blurs() -> None:
     cell = judge_cell(
-        CELL, load(record(chunks=11), loop_lag_ms=30.0), Evidence(remarks=("and so",))
+        CELL,
+        load(record(chunks=11), loop_lag_ms=30.0),
+        Evidence(remarks=("and so",), client_lag_ms=30.0),
     )
     assert cell.usable and cell.note.startswith("latencies are blurred by the client")
     assert cell.note.endswith("; and so")
@@ -110,6 +119,7 @@ def test_a_client_that_is_a_little_late_blurs() -> None:
         (Way(5.0, 1.0), "ok", ""),
         (Way(15.0, 1.0), "ok", "in the figures: a round trip of 15.0 ms, a request takes 2000 ms"),
         (Way(50.0, 1.0), "void", "was the limit: a round trip of 50.0 ms, a request takes 2000 ms"),
+        (Way(5.0, 20.0), "ok", ""),
         (Way(5.0, 40.0), "ok", "late by 40.0 ms, 100.0 ms from chunk to chunk"),
         (Way(5.0, 201.0), "void", "late by 201.0 ms, 100.0 ms from chunk to chunk"),
         (None, "void", "the way to the server's host is unknown"),
@@ -117,7 +127,7 @@ def test_a_client_that_is_a_little_late_blurs() -> None:
 )
 def test_the_way_to_another_host_is_told_and_voids_where_it_is_the_limit(way, status, said):
     whole = load(record(chunks=11), record(chunks=11))
-    cell = judge_cell(CELL, whole, Evidence(is_far=True, way=way))
+    cell = judge_cell(CELL, whole, Evidence(is_far=True, way=way, client_lag_ms=200.0))
     assert cell.status == status and said in cell.note and bool(said) == bool(cell.note)
     assert cell.round_trip_ms == (way.round_trip_ms if way else None)
 

@@ -44,12 +44,18 @@ def test_open_loops_by_rate_and_by_log_are_measured_and_not_chosen_from(url, tmp
     log.write_text("\n".join(json.dumps({"start": at, "end": at + 1}) for at in begins))
     out = tmp_path / "out"
     said: list[str] = []
-    bench(Asked(url, (1,), 4, 8, name="baseline", model="m"), out, said.append)
+    bench(
+        Asked(url, (1,), 4, 8, name="baseline", model="m", client_lag_ms=1000.0), out, said.append
+    )
     poisson = bench(
-        Asked(url, (), 20, 8, name="baseline", model="m", rates_s=(40.0,)), out, said.append
+        Asked(url, (), 20, 8, name="baseline", model="m", rates_s=(40.0,), client_lag_ms=1000.0),
+        out,
+        said.append,
     )
     recorded = bench(
-        Asked(url, (), 9, 8, name="baseline", model="m", arrivals=log), out, said.append
+        Asked(url, (), 9, 8, name="baseline", model="m", arrivals=log, client_lag_ms=1000.0),
+        out,
+        said.append,
     )
     assert poisson.verdict().ok and recorded.verdict().ok
     (by_rate,), (by_log,) = poisson.cells, recorded.cells
@@ -92,7 +98,7 @@ def models() -> Iterator[tuple[str, list[bytes]]]:
 def test_a_server_is_measured_and_the_next_one_beside_it(url, tmp_path):
     said: list[str] = []
     for name, tokens in (("baseline", 8), ("shorter", 4)):
-        asked = Asked(f"{url}/v1/", (1, 3), 4, tokens, name=name, model="m")
+        asked = Asked(f"{url}/v1/", (1, 3), 4, tokens, name=name, model="m", client_lag_ms=1000.0)
         measured = bench(asked, tmp_path, said.append)
         assert measured.verdict().ok, measured.verdict()
         assert [cell.requests for cell in measured.cells] == [4, 6]
@@ -123,7 +129,20 @@ def test_acceptance_is_known_where_every_answer_tells_its_steps():
 
 
 def test_the_verb_prints_json_and_ends_with_its_verdict(url):
-    words = ["bench", url, "--model", "m", "-c", "2", "--requests", "4", "--output-tokens", "4"]
+    words = [
+        "bench",
+        url,
+        "--model",
+        "m",
+        "-c",
+        "2",
+        "--requests",
+        "4",
+        "--output-tokens",
+        "4",
+        "--client-lag-ms",
+        "1000",
+    ]
     ended = subprocess.run([RUNBOOK, *words, "--json"], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     shown = json.loads(ended.stdout)

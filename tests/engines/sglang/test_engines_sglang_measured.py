@@ -46,7 +46,7 @@ def parameters(tmp_path):
                 {"name": "eagle3-topk1-spec-v2", "args": eagle(1, 4), "env": {SPEC_V2: "True"}},
                 {"name": "mislabelled-spec-v2", "args": eagle(1, 4)},
             ],
-            "benchmark": {"concurrencies": [2], "launch": "process"},
+            "benchmark": {"concurrencies": [2], "launch": "process", "client_lag_ms": 1000.0},
             "workload": {"output_tokens": 8},
             "choose": {"mix": [{"concurrency": 2, "share": 1}]},
             "service": {"unit": "standin.service"},
