@@ -7,10 +7,12 @@ and artefacts, and what they answer becomes the next artefact.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 from runbook import benchmark as benchmark_room
 from runbook import choose as choose_room
@@ -65,7 +67,8 @@ def cost(work: Work) -> Markdown:
 
 
 def benchmark(work: Work) -> benchmark_room.Measurements:
-    """Measure what is not measured yet; leaves requests, cells and launches."""
+    """Measure what is not measured yet, on the stack that was verified; leaves requests, cells and
+    launches. Raises ``Blocked`` where that is not what is here now."""
     work.begin("benchmark")
     if work.launcher.kind != work.params.benchmark.launch:
         print(f"launched as processes, not as units: {work.host.why_no_systemd()}")
@@ -79,8 +82,28 @@ def benchmark(work: Work) -> benchmark_room.Measurements:
     def enough(cells: Sequence[Cell]) -> bool:
         return choose_room.ask(cells, work.params.choose, names).status == "chosen"
 
+    stack = _stack_as_verified(work)
     with _others_resting(work):
-        return benchmark_room.measure(work.run, work.launcher, work.engine, report, enough)
+        return benchmark_room.measure(work.run, work.launcher, work.engine, report, enough, stack)
+
+
+def _stack_as_verified(work: Work) -> Mapping[str, Any]:
+    """What surrounds the servers now. Raises ``Blocked`` where another was verified."""
+    now = stack_room.read_again(work.params, work.host, work.specs(), work.engine)
+    verified = work.run.read_json("stack.json")
+    pairs = [
+        [benchmark_room.surroundings_of(stack, one.name) for stack in (verified or now, now)]
+        for one in work.params.configurations
+    ]
+    changed = dict.fromkeys(said for pair in pairs for said in benchmark_room.changes(*pair))
+    if not changed:
+        return now
+    raise Blocked(
+        f"the stack is not the one that was verified: {'; '.join(changed)}",
+        "what is measured to be measured on what was verified",
+        "put that back; or verify what is here now and measure again what was measured before: "
+        f"runbook run PARAMS --from verify_stack --out {shlex.quote(str(work.folder))}",
+    )
 
 
 @contextmanager

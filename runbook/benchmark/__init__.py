@@ -5,11 +5,13 @@ from __future__ import annotations
 from runbook.benchmark.cost import Cost, estimate, longest_s
 from runbook.benchmark.measure import measure, measure_again, measure_briefly
 from runbook.benchmark.measurements import Measurements, load_measurements, verdict
+from runbook.benchmark.surroundings import changes, surroundings_of
 from runbook.benchmark.workload import plan_workload, shuffled, workload_of
 
 __all__ = [
     "Cost",
     "Measurements",
+    "changes",
     "estimate",
     "load_measurements",
     "longest_s",
@@ -18,6 +20,7 @@ __all__ = [
     "measure_briefly",
     "plan_workload",
     "shuffled",
+    "surroundings_of",
     "verdict",
     "workload_of",
 ]

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from runbook.benchmark.book import Book
+from runbook.benchmark.book import MEASURED_ON, Book
 from runbook.benchmark.gpu_samples import Sampled
 from runbook.benchmark.lengths import Lengths
+from runbook.benchmark.surroundings import surroundings_of
 from runbook.benchmark.workload import CellWorkload
 from runbook.cells import Cell, CellStatus
 from runbook.engines.base import Engine
@@ -32,8 +33,9 @@ class Unmeasured:
 class Bench:
     """What all lives of a benchmark share; ``on_cell`` hears of each cell when it has ended.
     ``started``: the names of the servers that were. ``resolved``: configuration -> what the
-    server's own parser made of its arguments, where the stack was verified so. ``say`` hears how a
-    long start goes on."""
+    server's own parser made of its arguments, where the stack was verified so. ``stack``: facts of
+    what surrounds the servers now, as in ``stack.json``; empty where nobody looked. ``say`` hears
+    how a long start goes on."""
 
     params: Params
     launcher: Launcher
@@ -43,6 +45,7 @@ class Bench:
     on_cell: Callable[[Cell], None]
     started: list[str] = field(default_factory=list)
     resolved: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    stack: Mapping[str, Any] = field(default_factory=dict)
     say: Callable[[str], None] = lambda text: None
     lengths: Lengths = field(default_factory=Lengths)
 
@@ -66,6 +69,7 @@ class Bench:
             "ignore_eos": workload.ignore_eos,
             "window": benchmark.window,
             "model files": files_mark(spec),
+            MEASURED_ON: surroundings_of(self.stack, at.config),
         }
 
     def enter(

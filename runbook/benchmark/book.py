@@ -16,6 +16,7 @@ from runbook import cells, params
 from runbook.benchmark.gpu_samples import Sampled, compare_clocks
 from runbook.benchmark.measurements import Measurements, compare_all, compare_settings, key_of
 from runbook.benchmark.request_log import RequestLog
+from runbook.benchmark.surroundings import changes
 from runbook.benchmark.texts import answers_from_json, answers_of, compare_answers, judge_texts
 from runbook.cells import Cell
 from runbook.checks import Check
@@ -25,6 +26,9 @@ from runbook.load.records import Record
 from runbook.run import Run
 
 _FINISHED = ("ok", "void")
+
+#: The condition that all cells of a configuration share: what surrounds their servers.
+MEASURED_ON = "measured on"
 
 
 @dataclass(frozen=True)
@@ -84,10 +88,14 @@ class Book:
             return False
         before = self._conditions.get(key, {})
         names = [*conditions, *(name for name in before if name not in conditions)]
+        names.remove(MEASURED_ON)
         changed = [name for name in names if conditions.get(name) != before.get(name)]
         if changed:
             self.note(f"{key}: measured again, another {', '.join(changed)}")
-        return not changed
+        moved = changes(before.get(MEASURED_ON, {}), conditions.get(MEASURED_ON, {}))
+        if moved:
+            self.note(f"measured again on another stack: {'; '.join(moved)}")
+        return not (changed or moved)
 
     def note(self, text: str) -> None:
         """Remember a remark on the whole benchmark."""

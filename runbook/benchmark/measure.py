@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,10 +49,13 @@ def measure(
     engine: Engine,
     on_cell: OnCell,
     enough: Callable[[Sequence[Cell]], bool] | None = None,
+    stack: Mapping[str, Any] | None = None,
 ) -> Measurements:
     """Measure every cell of ``run`` that is not finished; artefacts grow as cells end.
 
     ``enough`` is asked at each of ``choose.looks`` but the last whether the cells so far decide.
+    ``stack``: facts of what surrounds the servers now, as in ``stack.json``; a cell that was
+    measured on another is measured again.
 
     A server that dies or does not come up costs its own cells alone. Raises ``NotHere`` when the
     port is held by another process, ``BadInput`` for a workload that cannot be planned.
@@ -82,6 +85,7 @@ def measure(
         bench = Bench(
             *(params, launcher, engine, workload, book, report),
             resolved=resolved,
+            stack=stack or {},
             say=say,
             lengths=lengths,
         )

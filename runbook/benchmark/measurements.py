@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runbook import cells, intervals
+from runbook import cells, intervals, params
 from runbook.cells import Cell
 from runbook.checks import Verdict, counted
 from runbook.decision import Point
@@ -19,6 +19,8 @@ from runbook.errors import BadInput, NotHere
 _LINE_CHARACTERS = 160
 #: A cell this much below the median of its repeats is pointed out.
 COLD_SHARE = 0.25
+#: Below this many tokens a verify step, nothing is accepted but by chance.
+USELESS_LENGTH = 1.05
 #: A slope that chance gives this rarely is called drift.
 DRIFT_P = 0.01
 
@@ -84,7 +86,26 @@ def _read(path: Path) -> dict[str, Any]:
 
 def compare_all(found: Sequence[Cell], totals: Totals) -> list[str]:
     """What the cells say of each other, in sentences."""
-    return [*compare_totals(found, totals), *find_cold(found), *find_drift(found)]
+    return [
+        *find_useless_drafts(found),
+        *compare_totals(found, totals),
+        *find_cold(found),
+        *find_drift(found),
+    ]
+
+
+def find_useless_drafts(found: Iterable[Cell]) -> list[str]:
+    """A sentence for each configuration of which next to nothing was accepted anywhere."""
+    lengths: dict[str, list[float]] = {}
+    for cell in found:
+        if cell.usable and cell.accept_length is not None and cell.config != params.BASELINE:
+            lengths.setdefault(cell.config, []).append(cell.accept_length)
+    return [
+        f"{config}: nothing it drafts is accepted (acceptance length {max(own):.2f} at most): "
+        "speculation only costs; see that the draft belongs to this target and to these prompts"
+        for config, own in lengths.items()
+        if max(own) < USELESS_LENGTH
+    ]
 
 
 def compare_totals(found: Iterable[Cell], totals: Totals) -> list[str]:

@@ -64,7 +64,7 @@ def decide(
         costs=words.costs(answer.choice, points),
         flips=sensitivity.find_flips(figures, terms, answer, limited),
         crossovers=sensitivity.find_crossovers(figures),
-        advice=words.advice(answer, estimates, effects, terms, figures),
+        advice=words.advice(*(answer, estimates, effects, terms, figures, rule.expected or "")),
         notes=(*words.notes(figures, terms, scores), *words.look(rule, figures)),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from runbook import params
 from runbook.checks import Verdict
+from runbook.choose.words import show
 from runbook.decision import Decision
 
 
@@ -24,7 +25,10 @@ def verdict(decision: Decision, rule: params.Choose, to_install: bool = True) ->
     if decision.choice is None:
         return Verdict(False, f"{measured}: {decision.reason}")
     if rule.expected and decision.choice != rule.expected:
-        return Verdict(False, f"{measured}, expected was {rule.expected}: {decision.reason}")
+        why = decision.reason
+        if decision.choice == decision.baseline:
+            why = f"that gives {show(decision.effect(rule.expected))}"
+        return Verdict(False, f"{measured}, expected was {rule.expected}: {why}")
     if decision.status == "provisional" and to_install:
         needs = "installing from it needs choose.override with reason and name"
         return Verdict(False, f"{measured}, {needs}: {decision.reason}")

@@ -125,10 +125,17 @@ def advice(
     effects: Sequence[Effect],
     terms: Terms,
     figures: Figures,
+    expected: str = "",
 ) -> tuple[str, ...]:
-    """What to do next, where the answer is no clear choice."""
-    if answer.status == "chosen":
+    """What to do next, where the answer is no clear choice, or not the ``expected`` one."""
+    if answer.status == "chosen" and expected in ("", answer.choice):
         return ()
+    decide_yourself = "decide yourself, with a name and a reason: choose.override in the parameters"
+    if answer.status == "chosen":
+        return (
+            f"see in the benchmark why {expected} falls short (acceptance, latencies, notes); then "
+            f"plan with {answer.choice} (choose.expected), or {decide_yourself}",
+        )
     if answer.status == "provisional":
         blocks = f"benchmark.blocks: {max(3, figures.blocks)}"
         return (f"measure with at least {blocks}, each block in server lives of its own",)
@@ -142,7 +149,7 @@ def advice(
     ]
     if answer.status == "undecided" and not void:
         found.append(_more_blocks(estimates, terms, figures))
-    found.append("or decide yourself, with a name and a reason: choose.override in the parameters")
+    found.append(f"or {decide_yourself}")
     return tuple(found)
 
 

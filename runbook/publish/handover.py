@@ -12,6 +12,7 @@ from runbook.params import Params
 from runbook.publish.artefacts import Artefacts
 from runbook.publish.state import how_it_stands, in_full, sentence
 from runbook.publish.tables import UNKNOWN, Code, Markdown, code, escape, fence, joined, table
+from runbook.rehearsal.sglang_on_cpu import INTERPRETER, SETUP
 from runbook.run import clone_root
 
 #: The command line as it lies in a clone.
@@ -182,7 +183,8 @@ def repeat(run_path: Path) -> Markdown:
     found = Artefacts.of(run_path)
     commit = (found.run.read_json("run.json") or {}).get("versions", {}).get("commit")
     at = f" at commit {code(commit)}" if commit else ""
-    command = f"make setup\n{_RUNBOOK} run params.yaml --apply"
+    setup = SETUP if found.run.params.server.interpreter == INTERPRETER else "make setup"
+    command = f"{setup}\n{_RUNBOOK} run params.yaml --apply"
     return Markdown(
         "\n\n".join(
             [

@@ -29,7 +29,7 @@ def what_it_is(found: Artefacts) -> str:
         return said + "No configuration asks for speculation."
     listed = ", ".join(code(kind) for kind in kinds)
     if any("eagle3" in kind.lower().replace("-", "").replace("_", "") for kind in kinds):
-        return said + f"Speculation: {listed}."
+        return said + f"Speculation that was measured: {listed}."
     ngram = all("ngram" in kind.lower() for kind in kinds)
     kind = "n-gram drafting" if ngram else "another kind"
     return said + f"**The speculation measured here is {kind} ({listed}), not EAGLE-3.**"

@@ -13,7 +13,7 @@ from runbook.run import clone_root
 #: ``server.interpreter`` of parameters that use it.
 INTERPRETER = "embedded:sglang"
 MODELS_FOLDER = Path(__file__).with_name("tiny_eagle3")
-_SETUP = "make setup-sglang"
+SETUP = "make setup-sglang"
 
 
 def interpreter() -> str:
@@ -29,7 +29,7 @@ def environment() -> dict[str, str]:
 def require() -> None:
     """Raise ``NotHere`` where SGLang is not installed, or a file of the models is not whole."""
     if not os.access(interpreter(), os.X_OK):
-        raise NotHere(f"{interpreter()} is not there", "SGLang in the clone", _SETUP)
+        raise NotHere(f"{interpreter()} is not there", "SGLang in the clone", SETUP)
     wanted = "the models as they were committed"
     try:
         lines = (MODELS_FOLDER / "SHA256SUMS").read_text("utf-8").splitlines()

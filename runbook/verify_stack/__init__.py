@@ -32,6 +32,7 @@ __all__ = [
     "gather",
     "judge",
     "judge_machine",
+    "read_again",
     "require_known_checks",
     "verify",
     "verify_captured",
@@ -92,6 +93,18 @@ def verify(
 
 def _of_engine(params: Params, facts: StackFacts, engine: Engine) -> list[Check]:
     return engine.check_stack(params, facts.versions(), facts.parsed())
+
+
+def read_again(
+    params: Params, host: Host, specs: Mapping[str, LaunchSpec], engine: Engine
+) -> dict[str, Any]:
+    """The facts as they are now, in the form of ``stack.json`` and without a check; what takes long
+    (an all-reduce, the server's own parser) is not asked."""
+    off = dict.fromkeys(("collective", engine.argument_probe), "off")
+    quick = params.stack.model_copy(update={"checks": {**params.stack.checks, **off}})
+    facts = gather(params.model_copy(update={"stack": quick}), host, specs, engine)
+    marks = fingerprints(facts, model_paths(params))
+    return {"fingerprints": marks, "readings": facts.to_json()}
 
 
 def verify_captured(

@@ -14,7 +14,7 @@ from typing import Any
 from runbook.probe import topology
 from runbook.verify_stack.facts import StackFacts
 
-_OF_A_CARD = ("uuid", "name", "memory_mib", "power_limit_w", "driver_version")
+_OF_A_CARD = ("uuid", "name", "memory_mib")
 
 
 def fingerprints(facts: StackFacts, paths: Mapping[str, str]) -> dict[str, str | None]:

@@ -112,6 +112,13 @@ def _model(launch: Launch) -> Answer:
     return _file(launch, "model", launch.case.stack.model_sha256)
 
 
+def size(found_bytes: int) -> str:
+    """``555.12 GiB``; below a tenth of one ``7.6 MiB``."""
+    if found_bytes < GIB / 10:
+        return f"{found_bytes / 2**20:.1f} MiB"
+    return f"{found_bytes / GIB:.2f} GiB"
+
+
 def _draft(launch: Launch) -> Answer:
     return _file(launch, "draft", "")
 
@@ -129,10 +136,10 @@ def _file(launch: Launch, role: str, sha256: str) -> Answer:
             fix = f"fetch the {role} again (git lfs pull, or hf download)"
             return "fail", f"{path}: {'; '.join(model['faults'])}", "every file whole", fix
         status: Status = "unknown" if sha256 else "pass" if file["files"] else "fail"
-        found = f"{counted(file['files'], 'file')}, {file['size_bytes'] / GIB:.2f} GiB"
+        found = f"{counted(file['files'], 'file')}, {size(file['size_bytes'])}"
         found += f", {counted(model['shards'], 'shard')}" * bool(model["shards"])
         return status, found, wanted, "stack.model_sha256 is for a single file"
-    found = f"{file['size_bytes'] / GIB:.2f} GiB, SHA-256 {file['sha256'] or 'not taken'}"
+    found = f"{size(file['size_bytes'])}, SHA-256 {file['sha256'] or 'not taken'}"
     if not file["size_bytes"]:
         return "fail", f"{path} is empty", wanted, f"fetch the {role} again"
     if sha256 and file["sha256"] is None:

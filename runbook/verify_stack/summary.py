@@ -11,8 +11,7 @@ from runbook.probe.ask import ServingFacts
 from runbook.probe.topology import pairs, topology_class
 from runbook.verify_stack.facts import Reading, StackFacts
 from runbook.verify_stack.gpus import gpus_from
-
-GIB = 2**30
+from runbook.verify_stack.launches import GIB, size
 
 
 def summarize(facts: StackFacts) -> dict[str, str | None]:
@@ -88,10 +87,10 @@ def _files(facts: Mapping[str, Any]) -> str:
 
 
 def _file(file: Mapping[str, Any]) -> str:
-    size = f"{file['size_bytes'] / GIB:.2f} GiB"
     if file["kind"] == "folder":
-        return f"{counted(file['files'], 'file')}, {size}, listing SHA-256 {file['listing_sha256']}"
-    return f"{size}, SHA-256 {file['sha256'] or 'not taken'}"
+        found = f"{counted(file['files'], 'file')}, {size(file['size_bytes'])}"
+        return f"{found}, listing SHA-256 {file['listing_sha256']}"
+    return f"{size(file['size_bytes'])}, SHA-256 {file['sha256'] or 'not taken'}"
 
 
 def _sitecustomize(facts: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -20,16 +21,19 @@ from stand_in import StandIn, Starter, params_of
 from runbook import cells
 from runbook.benchmark import load_measurements, measure, measure_briefly, verdict
 from runbook.benchmark.request_log import read_answers
+from runbook.engines import engine_for
 from runbook.errors import Blocked, NotHere
 from runbook.hosts import SshHost
 from runbook.launch.ports import port_holder
 from runbook.launch.systemd import UnitLauncher
-from runbook.params import Host
+from runbook.params import Host, load
 from runbook.run import Run
+from runbook.verify_stack import verify_captured
 
 __all__ = ["far"]
 
 BASELINE = {"name": "baseline"}
+HOSTS = Path(__file__).parents[1] / "cases" / "hosts"
 FOURFOLD = {"name": "fourfold", "args": ["--tokens-per-event", "4"]}
 
 
@@ -49,10 +53,10 @@ def bench(tmp_path: Path, port: int):
     """``bench(configurations..., changes...)`` measures in the run folder of this test."""
     launcher = Starter(tmp_path)
 
-    def run(*configurations, engine: StandIn | None = None, on_cell=quiet, **changes):
+    def run(*configurations, engine: StandIn | None = None, on_cell=quiet, on=None, **changes):
         folder = Run(tmp_path / "run", params_of(port, *configurations, **changes))
         folder.path.mkdir(exist_ok=True)
-        return measure(folder, launcher, engine or StandIn(), on_cell)
+        return measure(folder, launcher, engine or StandIn(), on_cell, stack=on)
 
     run.path = tmp_path / "run"
     run.launcher = launcher
@@ -296,6 +300,53 @@ def test_what_has_changed_is_measured_again_and_said(bench) -> None:
     longer = bench(BASELINE, other, workload={"output_tokens": 6})
     assert any("another output_tokens" in note for note in longer.notes)
     assert all(cell.usable for cell in longer.cells)
+
+
+def stack_with(folder: Path, groups: str, order: int = 1, driver="580", sglang="0.5.10") -> dict:
+    """The facts of a captured host whose cards are near those of their group, a letter a card."""
+    shutil.copytree(HOSTS / "eight-cards", folder)
+    names = [f"GPU{number}" for number in range(8)]
+    rows = [
+        [" X " if a == b else "PIX" if groups[a] == groups[b] else "SYS" for b in range(8)]
+        for a in range(8)
+    ]
+    lines = ["\t".join([name, *row]) for name, row in zip(names, rows, strict=True)]
+    (folder / "nvidia-smi-topo-m.txt").write_text("\n".join(["\t" + "\t".join(names), *lines]))
+    cards, packages = folder / "nvidia-smi-query.csv", folder / "python-packages.json"
+    listed = cards.read_text().replace("580.126.20", f"{driver}.126.20").splitlines()
+    cards.write_text("\n".join(listed[::order]))
+    packages.write_text(packages.read_text().replace("0.5.10", sglang))
+    production = load(HOSTS.parents[2] / "params" / "kimi-k2.5-8x-rtx-pro-6000.yaml")
+    engine = engine_for(production.server)
+    specs = {one.name: engine.launch_spec(production, one) for one in production.configurations}
+    return verify_captured(production, folder, specs, engine).to_json()
+
+
+def test_a_cell_stands_on_the_same_stack_alone(bench, tmp_path: Path) -> None:
+    """However its cards are numbered; what differs is named."""
+    few = {"concurrencies": [1], "requests": 1}
+    asked: dict[str, dict] = {
+        "first": {"groups": "aaaabbbb"},
+        "renumbered": {"groups": "abababab", "order": -1},
+        "links": {"groups": "aaaabbbc"},
+        "driver": {"groups": "aaaabbbc", "driver": "595"},
+        "engine": {"groups": "aaaabbbc", "driver": "595", "sglang": "0.5.12"},
+    }
+    stacks = {name: stack_with(tmp_path / name, **one) for name, one in asked.items()}
+    said: list[list[str]] = []
+    for name, stack in stacks.items():
+        before = len(bench.launcher.started)
+        said.append(list(bench(BASELINE, benchmark=few, on=stack).notes))
+        assert len(bench.launcher.started) - before == (name != "renumbered"), name
+    first, other = (stacks[name]["fingerprints"]["topology"] for name in ("first", "links"))
+    assert said[0] == said[1] == []
+    assert said[-1] == [
+        f"measured again on another stack: topology {first}, now {other}",
+        "measured again on another stack: driver 8 x 580.126.20, now 8 x 595.126.20",
+        "measured again on another stack: sglang 0.5.10, now 0.5.12",
+    ]
+    found = bench(BASELINE, benchmark=few)  # nobody looked
+    assert found.cells[0].life == 5 and "sglang 0.5.12, now unknown" in found.notes[-1]
 
 
 def test_warm_up_until_two_agree_and_the_end_cut_off(bench) -> None:

@@ -96,9 +96,17 @@ def test_a_runner_that_is_ended_in_the_benchmark(short, number, code, status):
     finished = {(row["config"], row["concurrency"]): row["life"] for row in cells_of(out)}
     assert finished
 
-    resumed = runbook(
-        "run", path, "--resume", "--out", out, "--to", "benchmark", *overrides(*SHORT)
-    )
+    go_on = ("run", path, "--resume", "--out", out, "--to", "benchmark", *overrides(*SHORT))
+    if number == signal.SIGINT:
+        verified = (out / "stack.json").read_text()
+        elsewhere = verified.replace('"release": "', '"release": "5.4-')
+        (out / "stack.json").write_text(elsewhere)
+        moved = runbook(*go_on)
+        assert moved.returncode == 1, moved.stderr
+        assert "not the one that was verified: kernel 5.4-" in moved.stderr
+        assert f"--from verify_stack --out {out}" in moved.stderr
+        (out / "stack.json").write_text(verified)
+    resumed = runbook(*go_on)
     assert resumed.returncode == 0, resumed.stderr
     assert "01_verify_stack" not in resumed.stdout
     assert step_of(out, "benchmark").status == "completed"

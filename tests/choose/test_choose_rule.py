@@ -400,7 +400,11 @@ def test_no_improvement_is_an_answer_and_stops_an_expected_one(rule):
     terms = rule({1: 1}, expected="eagle")
     decision = decide(cells, terms)
     assert (decision.status, decision.choice) == ("chosen", "baseline")
-    assert not verdict(decision, terms).ok and "expected was eagle" in verdict(decision, terms).text
+    said = verdict(decision, terms)
+    assert not said.ok and "expected was eagle: that gives −3.3 % (95 %: " in said.text
+    (advice,) = decision.advice
+    assert "why eagle falls short" in advice and "choose.override" in advice
+    assert decide(cells, rule({1: 1}, expected="baseline")).advice == ()
 
 
 # --- what must not matter ----------------------------------------------------------------------

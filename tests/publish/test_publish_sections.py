@@ -217,7 +217,7 @@ def test_what_has_no_answer_is_grouped_by_its_reason(run):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--speculative-algorithm", "EAGLE3"], "Speculation: `EAGLE3`."),
+        (["--speculative-algorithm", "EAGLE3"], "Speculation that was measured: `EAGLE3`."),
         (["--speculative-algorithm=EAGLE"], "another kind (`EAGLE`), not EAGLE-3"),
         (["--spec-type", "ngram-simple"], "n-gram drafting (`ngram-simple`), not EAGLE-3"),
         ([], "No configuration asks for speculation."),

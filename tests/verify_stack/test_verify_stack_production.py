@@ -265,7 +265,10 @@ def test_fingerprints_know_the_cards_the_links_and_the_models():
     renumbered.host["gpus"].value["gpus"].reverse()
     assert right == of(renumbered)
     assert of(facts("nps4"))["topology"] != right["topology"]
-    assert of(facts("update-not-loaded"))["host"] != right["host"]
+    assert of(facts("update-not-loaded")) == right  # another driver is no other host
+    another = facts()
+    another.host["gpus"].value["gpus"][3]["uuid"] = "GPU-of-another"
+    assert of(another) == {**right, "host": of(another)["host"]} != right
     other = facts(files={TARGET: {**FOLDER, "listing_sha256": "ef" * 32}, DRAFT: FOLDER})
     assert of(other) == {**right, "model": of(other)["model"]} != right
     assert of(facts("only-the-cards")) == {**right, "host": None, "topology": None}

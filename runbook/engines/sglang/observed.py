@@ -137,10 +137,10 @@ def check_use(cell: Counters, asked: Asked, draft: ModelFacts) -> Check:
 def _check_length(length: float, asked: Asked, draft: ModelFacts, wanted: str) -> Check:
     found = f"acceptance length {length:.2f}"
     misfit = asked.options.algorithm == "EAGLE" and draft.eagle3
-    if length <= 1.0 and misfit:
+    if length < 1.005 and misfit:
         fix = "set --speculative-algorithm EAGLE3: the draft is one of EAGLE-3"
         return Check("draft used", "fail", f"{found}: nothing accepted", wanted, fix)
-    if length <= 1.0:
+    if length < 1.005:
         fix = "see that draft and target belong together: speculation may only cost"
         return Check("draft used", "warn", f"{found}: nothing accepted", "above 1", fix)
     steps = asked.options.steps

@@ -158,6 +158,7 @@ def test_an_acceptance_that_is_not_known_is_none(cell):
         (BASELINE, Counters(24, verify_steps=9, requests=2), "fail"),
         (TREE, Counters(100, verify_steps=40, requests=2), "pass"),
         (TREE, Counters(100, verify_steps=98, requests=2), "warn"),
+        (TREE, Counters(10002, verify_steps=9980, requests=2), "warn"),
         (TREE, Counters(100, verify_steps=0, requests=2), "fail"),
         (TREE, Counters(100, verify_steps=25, requests=2), "warn"),
         (TREE, Counters(100, requests=2), "unknown"),

@@ -1,0 +1,60 @@
+"""On what a configuration is measured: host, links, driver, packages, models. Pure.
+
+Read from the facts of ``verify_stack`` as ``stack.json`` has them: a finished cell stands only
+where they are the same. Numbering and order do not count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Surroundings = Mapping[str, str | None]
+
+
+def surroundings_of(stack: Mapping[str, Any], config: str) -> dict[str, str | None]:
+    """Name -> value in words or as a hash, ``None`` where unknown; empty without facts."""
+    if not stack:
+        return {}
+    readings = stack.get("readings") or {}
+    told = ((readings.get("serving") or {}).get(config) or {}).get("facts") or {}
+    cards = ((readings.get("host") or {}).get("gpus") or {}).get("value") or {}
+    return {
+        **(stack.get("fingerprints") or {}),
+        "driver": _counted(card["driver_version"] for card in cards.get("gpus", ())),
+        "power limit in W": _counted(card["power_limit_w"] for card in cards.get("gpus", ())),
+        "kernel": (told.get("kernel") or {}).get("release"),
+        "Python": (told.get("python") or {}).get("version"),
+        "what the start of Python does": _mark_of_start(told),
+        **(told.get("packages") or {}),
+    }
+
+
+def changes(before: Surroundings, now: Surroundings) -> list[str]:
+    """What is not as it was, a sentence each."""
+    if now and not before:
+        return ["on what it was measured is not recorded"]
+    names = dict.fromkeys([*before, *now])
+    return [
+        f"{name} {before.get(name) or 'unknown'}, now {now.get(name) or 'unknown'}"
+        for name in names
+        if before.get(name) != now.get(name)
+    ]
+
+
+def _counted(values: Iterable[Any]) -> str | None:
+    counts = Counter(map(str, values))
+    return ", ".join(f"{count} x {value}" for value, count in sorted(counts.items())) or None
+
+
+def _mark_of_start(told: Mapping[str, Any]) -> str | None:
+    """A hash of the ``sitecustomize.py`` that is loaded, and of what the start sets."""
+    site = told.get("sitecustomize")
+    if site is None:
+        return None
+    loaded = [one["sha256"] for one in site["candidates"] if one["path"] == site["loaded"]]
+    value = [loaded, told.get("environment")]
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
