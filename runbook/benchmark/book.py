@@ -7,12 +7,13 @@ under which conditions each cell was measured, so that a resumed run repeats non
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any
 
 from runbook import cells, params
+from runbook.benchmark.figures import total_of
 from runbook.benchmark.gpu_samples import Sampled, compare_clocks
 from runbook.benchmark.measurements import Measurements, compare_all, compare_settings, key_of
 from runbook.benchmark.request_log import RequestLog
@@ -140,9 +141,9 @@ class Book:
         self._cells = [*(other for other in self._cells if key_of(other) != key), cell]
         self._conditions[key] = dict(conditions)
         self._totals[key] = {
-            "prompt tokens": _total(record.tokens_in for record in records),
-            "output tokens": _total(record.tokens_out for record in records),
-            "cached prompt tokens": _total(record.tokens_cached for record in records),
+            "prompt tokens": total_of(record.tokens_in for record in records),
+            "output tokens": total_of(record.tokens_out for record in records),
+            "cached prompt tokens": total_of(record.tokens_cached for record in records),
         }
         self._answers[key] = answers_of(records)
         self._gpus[key] = gpus or {}
@@ -179,9 +180,3 @@ class Book:
             "remarks": self._remarks(),
         }
         self._run.write_json("measured.json", state)
-
-
-def _total(counts: Iterable[int | None]) -> int | None:
-    listed = list(counts)
-    known = [count for count in listed if count is not None]
-    return sum(known) if listed and len(known) == len(listed) else None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from runbook.cells import Cell
 from runbook.checks import Check
+from runbook.engines.base import Counters
 from runbook.load.plan import LoadResult
 from runbook.load.records import Record
 from runbook.load.way import Way
@@ -78,6 +79,25 @@ def judge_cell(cell: Cell, load: LoadResult, evidence: Evidence) -> Cell:
     reasons = list(_why_void(measured, load, evidence))
     remarks = [*_remarks(measured, load.records, evidence), *evidence.remarks]
     return replace(measured, status="void" if reasons else "ok", note=say([*reasons, *remarks]))
+
+
+def completed(counted: Counters | None, records: Sequence[Record], said: float | None) -> Counters:
+    """The counters of a cell; what the server does not count is taken from each of its requests,
+    or is as its log says (``said``)."""
+    good = [record for record in records if record.ok]
+    tokens = total_of(record.tokens_out for record in good)
+    steps = total_of(record.verify_steps for record in good)
+    if steps:
+        return Counters(predicted=tokens, verify_steps=steps, requests=len(good))
+    counted = counted or Counters(predicted=tokens, requests=len(good))
+    return replace(counted, accept_length=said)
+
+
+def total_of(counts: Iterable[int | None]) -> int | None:
+    """Their sum; ``None`` where one is unknown, or none is there."""
+    listed = list(counts)
+    known = [count for count in listed if count is not None]
+    return sum(known) if listed and len(known) == len(listed) else None
 
 
 def tokens_per_second(records: Sequence[Record], streams: int | None = None) -> float | None:

@@ -12,6 +12,7 @@ from runbook.benchmark.book import Launch
 from runbook.benchmark.figures import (
     LOG_CHARACTERS,
     Evidence,
+    completed,
     failed_checks,
     judge_cell,
     say,
@@ -231,6 +232,8 @@ def _send_counted(
     bench: Bench, server: RunningServer, info: ServerInfo, cell: Cell
 ) -> tuple[LoadResult, Counters | None]:
     before = _read_counters(bench, server)
+    untold = before is None or (before.verify_steps, before.drafted) == (None, None)
+    last_line = server.log_tail(1) if untold else ""
     load = _send(
         bench,
         server,
@@ -240,7 +243,12 @@ def _send_counted(
         lambda record: bench.book.append_request(cell, record),
     )
     after = _read_counters(bench, server)
-    return load, after - before if before is not None and after is not None else None
+    counted = after - before if before is not None and after is not None else None
+    if not untold or load.ended_early:
+        return load, counted
+    log = server.log_tail(_START_LINES)
+    log = log.rpartition(last_line)[2] if last_line else log
+    return load, completed(counted, load.records, bench.engine.acceptance_in_log(log))
 
 
 def _end_given_up(bench: Bench, load: LoadResult) -> str:

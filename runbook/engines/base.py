@@ -39,6 +39,7 @@ class Counters:
     drafts: int | None = None  # times something was proposed
     verify_steps: int | None = None  # passes of the target that verified a draft
     requests: int | None = None  # requests that have ended
+    accept_length: float | None = None  # as the log of a cell says it, where steps are not counted
 
     def __sub__(self, before: Counters) -> Counters:
         def less(after: int | None, first: int | None) -> int | None:
@@ -98,6 +99,9 @@ class Engine(Protocol):
 
     def acceptance_length(self, cell: Counters) -> float | None:
         """Output tokens per verify step of the target over a cell, ``None`` when not known."""
+
+    def acceptance_in_log(self, log: str) -> float | None:
+        """The mean acceptance length that lines of a log tell, ``None`` where they do not."""
 
     def check_configuration(
         self,

@@ -122,6 +122,10 @@ class LlamaCpp:
             return None
         return cell.predicted / (cell.predicted - cell.accepted)
 
+    def acceptance_in_log(self, log: str) -> float | None:
+        """Nothing: its counters tell."""
+        return None
+
     def check_configuration(
         self,
         info: ServerInfo,

@@ -179,8 +179,21 @@ def _acceptance_by_kind(found: Artefacts) -> str:
     return f"{told}.\n\n{shown}"
 
 
-def _said_by_servers(found: Artefacts) -> str:
-    """Checks on the servers themselves that did not pass."""
+def _said_by_servers(found: Artefacts) -> Markdown:
+    """What was proved of the servers themselves, and what was not."""
+    proved = {
+        name: "; ".join(
+            f"{check['name']} {check['found']}"
+            for check in launch.get("checks", [])
+            if check["status"] == "pass"
+        )
+        for name, launch in found.launches.items()
+    }
+    told = [f"{name}: {said}" for name, said in proved.items() if said]
+    return joined(titled_list("What the servers proved to run", told), _not_proved(found))
+
+
+def _not_proved(found: Artefacts) -> str:
     open_checks = [
         {"configuration": name, **check}
         for name, launch in found.launches.items()

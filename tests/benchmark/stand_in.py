@@ -111,8 +111,12 @@ class StandIn:
         return self._left
 
     def acceptance_length(self, cell: Counters) -> float | None:
-        assert cell.predicted is not None and cell.accepted is not None
+        if cell.predicted is None or cell.accepted is None:
+            return None
         return cell.predicted / (cell.predicted - cell.accepted) if cell.predicted else None
+
+    def acceptance_in_log(self, log: str) -> float | None:
+        return None
 
     def check_configuration(
         self, info: ServerInfo, configuration: Configuration, resolved: Any = None

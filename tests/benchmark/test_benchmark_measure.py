@@ -25,8 +25,9 @@ from runbook.engines import engine_for
 from runbook.errors import Blocked, NotHere
 from runbook.hosts import SshHost
 from runbook.launch.ports import port_holder
+from runbook.launch.spec import LaunchSpec
 from runbook.launch.systemd import UnitLauncher
-from runbook.params import Host, load
+from runbook.params import Configuration, Host, Params, load
 from runbook.run import Run
 from runbook.verify_stack import verify_captured
 
@@ -522,3 +523,57 @@ def test_a_long_start_is_told_of_by_the_last_line_of_its_log(bench, monkeypatch)
     said: list[str] = []
     bench(on_cell=lambda text, done, total: said.append(text))
     assert any(text.startswith("baseline: starting for 0 s: ") for text in said), said
+
+
+class Stuck(StandIn):
+    """Its second configuration hangs in its first collective; ``mark`` bears its number then."""
+
+    def __init__(self, mark: Path) -> None:
+        super().__init__()
+        self.mark = mark
+
+    def launch_spec(self, params: Params, configuration: Configuration) -> LaunchSpec:
+        if configuration.name == "baseline":
+            return super().launch_spec(params, configuration)
+        says = "echo Init torch distributed begin.; echo $$ > $MARK; exec sleep 60"
+        env = {"NCCL_P2P_LEVEL": "SYS", "MARK": str(self.mark), "PATH": os.environ["PATH"]}
+        return LaunchSpec(("/bin/sh", "-c", says), env, "/")
+
+    def explain_log(self, log: str) -> str:
+        return f"its log: {log.strip()}"
+
+
+def test_cards_are_waited_for_and_a_start_that_hangs_on_them_is_ended(
+    bench, tmp_path: Path, monkeypatch
+) -> None:
+    """nvidia-smi is a script: memory is held at every other look, and a stuck start spins."""
+    mark, freed = tmp_path / "mark", tmp_path / "freed"
+    smi = tmp_path / "bin" / "nvidia-smi"
+    smi.parent.mkdir()
+    smi.write_text(
+        f"#!/bin/sh\nif kill -0 $(cat {mark}); then echo 0, 80000, 100, 128.4, 600.00\n"
+        f"elif rm {freed}; then echo 0, 4, 0, 30.1, 600.00\n"
+        f"else touch {freed}; echo 0, 80000, 0, 90.0, 600.00; fi\n"
+    )
+    smi.chmod(0o755)
+    path = f"{smi.parent}:{os.environ['PATH']}"
+    monkeypatch.setattr("runbook.launch.cards.COMMAND_ENV", {"PATH": path})
+    monkeypatch.setattr("runbook.launch.cards._POLL_S", 0.05)
+    timeouts = {"start_s": 50, "stop_s": 2, "request_s": 20, "silent_s": 0.3, "gpu_free_s": 5}
+    settings = {
+        "benchmark": {"concurrencies": [1], "requests": 1},
+        "stack": {"gpus": 1},
+        "server": {"timeouts": timeouts},
+    }
+    found = by_place(bench(BASELINE, {"name": "stuck"}, engine=Stuck(mark), **settings))
+    stuck = found["stuck", 1, 1]
+    assert found["baseline", 1, 1].usable and stuck.status == "not_run"
+    assert "NCCL deadlock suspected: GPU 0 100 % 128 W, and no line in its log" in stuck.note
+    assert "with NCCL_P2P_LEVEL=SYS, topology any; its log: Init torch" in stuck.note
+    assert not Path(f"/proc/{mark.read_text().strip()}").exists()
+
+    smi.write_text("#!/bin/sh\necho 0, 80000, 0, 90.0, 600.00\n")
+    timeouts["gpu_free_s"] = 0.2
+    with pytest.raises(Blocked, match="memory of the cards is not free"):
+        bench({"name": "baseline", "args": ["--step-ms", "3"]}, **settings)
+    assert len(bench.launcher.started) == 2

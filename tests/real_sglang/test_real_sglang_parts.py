@@ -2,9 +2,11 @@
 
 import json
 import subprocess
+import time
 from pathlib import Path
 
 import httpx
+import pytest
 import yaml
 from server_lives import free_port
 
@@ -117,8 +119,10 @@ def test_a_later_release_warns_that_the_variable_does_nothing(tmp_path):
     assert "SGLANG_ENABLE_SPEC_V2 has been removed" in said["eagle3-topk4-true"]
 
 
-def test_a_request_whose_client_hangs_up_is_ended(start):
-    """And a prompt too long for the model is refused in words, without the end of the server."""
+def test_a_real_server_from_its_start_to_its_end(start):
+    """A request whose client hangs up is ended; a prompt too long for the model is refused in
+    words; its log tells the acceptance that its counters tell; a stop drains what runs, and leaves
+    no process."""
     values = yaml.safe_load(REHEARSAL.read_text())
     values["server"]["port"] = free_port()
     values["workload"] |= {"prompts": "builtin", "mix": {"edit": 1}}
@@ -144,3 +148,36 @@ def test_a_request_whose_client_hangs_up_is_ended(start):
     long = asked | {"messages": [{"role": "user", "content": "oslo " * 4000}], "stream": False}
     refused = httpx.post(f"{life.url}/v1/chat/completions", json=long, timeout=60)
     assert refused.status_code == 400 and life.alive()
+    counted = engine.acceptance_length(engine.counters(life.url))
+    in_log = engine.acceptance_in_log(life.log.read_text(errors="replace"))
+    assert in_log == pytest.approx(counted, abs=0.4)  # lines of 40 steps, the last not yet said
+
+    processes = [life.process.pid, *descendants(life.process.pid)]
+    assert len(processes) >= 3  # its scheduler and its detokenizer
+    short = asked | {"max_tokens": 300}
+    with httpx.stream("POST", f"{life.url}/v1/chat/completions", json=short, timeout=60) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        life.process.terminate()
+        assert [line for line in lines if line][-1] == "data: [DONE]"  # it drains
+    assert life.process.wait(30) is not None
+    deadline = time.monotonic() + 10
+    while any(map(is_running, processes)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not [pid for pid in processes if is_running(pid)]
+
+
+def descendants(pid):
+    """The processes below one, whatever session they are in."""
+    found = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, path.read_text().split()):
+            found += [child, *descendants(child)]
+    return found
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False

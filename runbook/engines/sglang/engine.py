@@ -19,7 +19,7 @@ from runbook.engines.secrets import without_secrets
 from runbook.engines.sglang import serve_sglang
 from runbook.engines.sglang.checks import STACK_CHECKS, check_releases
 from runbook.engines.sglang.info import ALIKE, UNKNOWN, read_info
-from runbook.engines.sglang.log import find_cause, find_worker
+from runbook.engines.sglang.log import find_acceptance, find_cause, find_worker
 from runbook.engines.sglang.models import ModelFacts, read_model
 from runbook.engines.sglang.observed import (
     Asked,
@@ -155,8 +155,12 @@ class SGLang:
         return wait_idle(lambda: read_running(endpoint.get("/metrics").text), timeout_s)
 
     def acceptance_length(self, cell: Counters) -> float | None:
-        """``(output tokens - requests) / verify steps`` over a cell."""
+        """``(output tokens - requests) / verify steps`` over a cell, or what its log tells."""
         return acceptance_length(cell)
+
+    def acceptance_in_log(self, log: str) -> float | None:
+        """Of its decode batches: older releases count no verify steps."""
+        return find_acceptance(log)
 
     def check_configuration(
         self,

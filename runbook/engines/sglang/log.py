@@ -158,6 +158,15 @@ class DecodeBatch:
     accept_length: float | None
 
 
+def find_acceptance(log: str) -> float | None:
+    """The mean over the decode batches of a log, each weighed by its requests; ``None`` where none
+    tells. A line is of the steps since the last one."""
+    batches = [found for line in log.splitlines() if (found := read_decode_batch(line))]
+    told = [(one.accept_length, one.running) for one in batches if one.accept_length is not None]
+    weight = sum(running for _, running in told)
+    return sum(length * running for length, running in told) / weight if weight else None
+
+
 _DECODE = re.compile(r"Decode batch(?: \[\d+\])?[.,]")
 _FIELD = {
     "running": re.compile(r"#running-req: (\d+)\b"),

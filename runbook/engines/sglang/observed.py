@@ -37,6 +37,7 @@ def check_info(info: ServerInfo, asked: Asked) -> Iterator[Check]:
         yield check_worker(str(info.settings["worker"]), asked)
         yield from check_sizes(info, asked)
     yield _check_cap(info, asked)
+    yield _check_attention(info, asked)
     differ = info.settings["ranks_differ"]
     if differ:
         fix = "see the logs of all ranks: they must have been started alike"
@@ -105,9 +106,31 @@ def _check_cap(info: ServerInfo, asked: Asked) -> Check:
     return Check("request cap", "pass", f"{cap} at once", str(wanted or "any"))
 
 
+def _check_attention(info: ServerInfo, asked: Asked) -> Check:
+    """The backends that run, against those that were asked for."""
+    names = [f"{part}attention_backend" for part in ("", "prefill_", "decode_")]
+    found = {name: info.settings[name] for name in names}
+    wanted = {name: asked.options.text("--" + name.replace("_", "-")) for name in names}
+    said, asked_for = (
+        ", ".join(
+            f"{name.partition('attention')[0]}{value}" for name, value in one.items() if value
+        )
+        for one in (found, wanted)
+    )
+    open_ones = [name for name, value in wanted.items() if value and found[name] != value]
+    status: Status = "pass"
+    if open_ones:
+        status = "unknown" if all(found[name] is None for name in open_ones) else "warn"
+    fix = "see the start of its log: the server took another" if open_ones else ""
+    return Check("attention backend", status, said or UNKNOWN, asked_for, fix)
+
+
 def acceptance_length(cell: Counters) -> float | None:
     """``(output tokens - requests) / verify steps``: the first token of a request is its
-    prefill's. ``None`` when not known, and without speculation."""
+    prefill's. Where steps are not counted, as the log of the cell tells. ``None`` when not known,
+    and without speculation."""
+    if cell.verify_steps is None:
+        return cell.accept_length
     if not cell.verify_steps or cell.predicted is None or cell.requests is None:
         return None
     return (cell.predicted - cell.requests) / cell.verify_steps
@@ -122,8 +145,8 @@ def check_use(cell: Counters, asked: Asked, draft: ModelFacts) -> Check:
             return Check("draft used", "fail", found, NO_SPECULATION, "see server.args")
         return Check("draft used", "pass", "no verify steps", NO_SPECULATION)
     wanted = f"drafts by {asked.options.algorithm}"
-    if steps is None:
-        fix = "add --enable-metrics to server.args; older releases do not count verify steps"
+    if steps is None and cell.accept_length is None:
+        fix = "add --enable-metrics to server.args; older releases tell in their log alone"
         return Check("draft used", "unknown", "no count of verify steps", wanted, fix)
     length = acceptance_length(cell)
     if steps == 0 and cell.predicted:

@@ -68,7 +68,7 @@ def test_three_configurations_measured_and_a_mislabelled_one_void(parameters, tm
         ("eagle3-topk1-spec-v2", 7 / 3),
     ):
         assert (cells[name].status, cells[name].errors) == ("ok", 0), cells[name].note
-        assert cells[name].accept_length == (length and pytest.approx(length))
+        assert cells[name].accept_length == (length and pytest.approx(length, abs=0.01))
     void = cells["mislabelled-spec-v2"]
     assert void.status == "void"
     assert "check worker failed: found v1, wanted v2 overlap" in void.note

@@ -151,6 +151,20 @@ def test_an_acceptance_that_is_not_known_is_none(cell):
     assert SGLang().acceptance_length(cell) is None
 
 
+def test_where_steps_are_not_counted_the_log_of_the_cell_tells():
+    """A line is of the steps since the last one; the average since the start is never taken."""
+    line = "[x TP0] Decode batch, #running-req: {}, #token: 9, accept len: {}, #queue-req: 0"
+    log = "\n".join([line.format(1, "2.00"), "a request", line.format(3, "4.00"), "avg=9.9"])
+    assert SGLang().acceptance_in_log(log) == 3.5
+    assert SGLang().acceptance_in_log("Decode batch, #running-req: 1, #queue-req: 0") is None
+    cell = Counters(100, requests=2, accept_length=3.5)
+    assert SGLang().acceptance_length(cell) == 3.5
+    assert SGLang().acceptance_length(Counters(9, verify_steps=3, requests=0, accept_length=1)) == 3
+    for length, status in ((3.5, "pass"), (1.0, "warn"), (3.9, "warn")):
+        (check,) = engine().check_cell(Counters(100, requests=2, accept_length=length), TREE)
+        assert check.status == status
+
+
 @pytest.mark.parametrize(
     ("configuration", "cell", "status"),
     [
@@ -194,6 +208,9 @@ def observed(**settings):
         "speculative_num_steps": 3,
         "speculative_num_draft_tokens": 16,
         "ranks_differ": [],
+        "attention_backend": "triton",
+        "prefill_attention_backend": None,
+        "decode_attention_backend": None,
     }
     cap = settings.pop("cap", 128)
     return ServerInfo("m", settings.pop("algorithm", "EAGLE3"), cap, {**base, **settings})
@@ -210,6 +227,7 @@ def test_the_captured_servers_are_what_was_asked():
     assert statuses(engine().check_configuration(plain, BASELINE)) == {
         "speculation": "pass",
         "request cap": "pass",
+        "attention backend": "pass",
     }
     assert statuses(engine().check_configuration(tree, BASELINE))["speculation"] == "fail"
     assert statuses(engine().check_configuration(plain, TREE))["speculation"] == "fail"
@@ -269,6 +287,23 @@ def test_sizes_effective_and_asked():
 def test_the_cap_that_runs(args, cap, status):
     checks = engine(args).check_configuration(observed(cap=cap), TREE)
     assert statuses(checks)["request cap"] == status
+
+
+@pytest.mark.parametrize(
+    ("args", "status"),
+    [
+        ([], "pass"),
+        (["--attention-backend", "triton"], "pass"),
+        (["--attention-backend", "flashinfer"], "warn"),
+        (["--decode-attention-backend=triton"], "unknown"),
+        (["--attention-backend=fa3", "--decode-attention-backend=triton"], "warn"),
+    ],
+)
+def test_the_attention_backends_that_run(args, status):
+    checks = engine(args).check_configuration(observed(), TREE)
+    (check,) = (check for check in checks if check.name == "attention backend")
+    assert (check.status, check.found) == (status, "triton")
+    assert bool(check.fix) == (status != "pass")
 
 
 def test_arguments_of_the_server_count_for_every_configuration():

@@ -1,4 +1,5 @@
-"""A server that answers like SGLang 0.5.10: every answer is 8 tokens in 3 verify steps."""
+"""A server that answers like SGLang 0.5.10: every answer is 8 tokens in 3 verify steps, of which
+only its log tells."""
 
 import argparse
 import json
@@ -52,10 +53,15 @@ class State:
             f'sglang:generation_tokens_total{{model_name="m"}} {self.requests * TOKENS}.0',
             f'sglang:num_requests_total{{model_name="m"}} {self.requests}.0',
         ]
-        if self.options.speculative_algorithm:
-            verified = self.requests * VERIFY_STEPS
-            lines.append(f'sglang:spec_verify_calls_total{{model_name="m"}} {verified}.0')
         return "\n".join(lines)
+
+    def answered(self):
+        with self.lock:
+            self.requests += 1
+        told = f"accept len: {(TOKENS - 1) / VERIFY_STEPS:.2f}, accept rate: 0.33, "
+        told = told if self.options.speculative_algorithm else ""
+        line = f"#running-req: 2, #token: {self.requests}, {told}cuda graph: True, #queue-req: 0"
+        print(f"[2026-11-30 01:04:57 TP0] Decode batch, {line}", flush=True)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -98,9 +104,8 @@ class Handler(BaseHTTPRequestHandler):
         events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]})
         usage = {"prompt_tokens": 5, "completion_tokens": TOKENS, "total_tokens": 5 + TOKENS}
         events.append({"choices": [], "usage": usage})
-        with self.state.lock:
-            self.state.requests += 1
         time.sleep(ANSWER_S)
+        self.state.answered()
         text = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
         return self.send(200, text + "data: [DONE]\n\n", "text/event-stream")
 
