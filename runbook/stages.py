@@ -21,14 +21,14 @@ from runbook import progress
 from runbook import verify_stack as stack_room
 from runbook.cells import Cell
 from runbook.checks import Verdict
-from runbook.errors import Blocked, NotChosen, NotHere
+from runbook.errors import Blocked, NotChosen, NotHere, RunbookError
 from runbook.launch.resting import resting, see
 from runbook.notebook import Work
 from runbook.publish import document, plan_document
 from runbook.publish.tables import Markdown, fence
 from runbook.run import NOT_APPLIED
 
-_PROOFS = "service/proofs.json"
+_PROOFS, _APPLIED = "service/proofs.json", "service/applied.json"
 _BOOT_PROOFS = ("back after reboot", "back after sudden death")
 
 # --- 01 verify_stack
@@ -238,9 +238,11 @@ def installed_line(plan: service_room.Plan, applied: service_room.Applied) -> st
 
 
 def prove_service(work: Work, plan: service_room.Plan | None) -> list[service_room.Proof]:
-    """Prove the installed service: compared, killed, rebooted, cut. Leaves ``proofs.json``."""
+    """Prove the installed service: compared, killed, rebooted, cut. Leaves ``proofs.json``. What a
+    refuted one takes back, ``applied.json`` tells."""
+    proved_before = work.run.read_json(_PROOFS) or []
     if plan is None or not work.apply:
-        return [service_room.Proof(**one) for one in work.run.read_json(_PROOFS) or []]
+        return [service_room.Proof(**one) for one in proved_before]
     proofs = service_room.prove(
         work.host,
         work.params,
@@ -251,7 +253,21 @@ def prove_service(work: Work, plan: service_room.Plan | None) -> list[service_ro
         speed_of(work),
     )
     note_boot(work, proofs)
+    refuted = any(proof.status == "refuted" for proof in proofs)
+    if refuted and work.params.service.rollback and not (plan.unchanged and proved_before):
+        _take_back(work)
     return proofs
+
+
+def _take_back(work: Work) -> None:
+    unit = work.params.service.unit
+    try:
+        done = service_room.take_back(work.host, unit) or "nothing served before, so it stays"
+    except RunbookError as error:
+        done = f"what served before could NOT be brought back: {error.found}"
+    applied = work.run.read_json(_APPLIED) or {}
+    work.run.write_json(_APPLIED, {**applied, "taken_back": done})
+    print(f"{unit}: {done}", flush=True)
 
 
 def speed_of(work: Work) -> Callable[[str, int], float | None]:
@@ -276,7 +292,11 @@ def proved_verdict(work: Work, proofs: list[service_room.Proof]) -> Verdict:
     service = work.params.service
     if not work.apply and work.kind == "run":
         return Verdict(True, f"{service.unit}: planned, not installed (apply is false)")
-    return service_room.verdict(proofs, service.unproved, service.unit)
+    verdict = service_room.verdict(proofs, service.unproved, service.unit)
+    taken_back = (work.run.read_json(_APPLIED) or {}).get("taken_back")
+    if work.kind == "run" and not verdict.ok and taken_back:
+        return Verdict(False, f"{verdict.text}; {taken_back}")
+    return verdict
 
 
 # --- 05 publish

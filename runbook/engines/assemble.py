@@ -12,6 +12,9 @@ from runbook.params import Configuration, Params
 #: Under this name a server finds its API key in ``$CREDENTIALS_DIRECTORY``.
 KEY_CREDENTIAL = "api-key"
 
+#: Variables that every launch has; the parameters may give them other values.
+ALWAYS_SET = ("PATH", "HOME", "PYTHONUNBUFFERED")
+
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 

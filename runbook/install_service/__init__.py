@@ -19,26 +19,26 @@ from runbook import probe
 from runbook.engines import Engine, engine_for
 from runbook.errors import BadInput, HostFailed
 from runbook.hosts.base import Host
-from runbook.install_service import guard, monitoring
+from runbook.install_service import guard
 from runbook.install_service.after_boot import prove_after_boot
-from runbook.install_service.apply import Applied, Step, apply, plan_uninstall, uninstall
+from runbook.install_service.apply import Applied, Step, apply
 from runbook.install_service.drift import drifted, read_drift
 from runbook.install_service.facts import HostFacts, not_installed, read_facts, require_systemd
 from runbook.install_service.measured import (
     Measured,
     info_from,
-    measured_cells,
     measured_in,
     measured_speeds,
-    spec_from,
     unmeasured,
 )
+from runbook.install_service.monitoring import record_monitoring
 from runbook.install_service.observe import set_by_server
 from runbook.install_service.places import JOURNAL_LINES, Target
 from runbook.install_service.plan import Plan, make_plan, make_target
 from runbook.install_service.proofs import Proof, to_json, verdict
 from runbook.install_service.service import Service
 from runbook.install_service.trials import prove_service
+from runbook.install_service.undo import plan_uninstall, take_back, uninstall
 from runbook.launch import systemd
 from runbook.launch.lint import lint
 from runbook.launch.resting import see
@@ -68,6 +68,7 @@ __all__ = [
     "record_monitoring",
     "record_plan",
     "status",
+    "take_back",
     "target_of",
     "uninstall",
     "unmeasured",
@@ -144,18 +145,6 @@ def install(
         return applied
     finally:
         _record_journal(run, host, plan.target.unit)
-
-
-def record_monitoring(run: Run, params: Params, target: Target) -> None:
-    """Write what hands a service over to monitoring into the run folder."""
-    spec = spec_from(target.manifest["spec"])
-    cells = measured_cells(run, target.manifest["configuration"])
-    scrape = monitoring.render_scrape(params, spec)
-    alerts = monitoring.render_alerts(params, spec, cells, run.path.name)
-    run.write(f"service/{monitoring.SCRAPE}", scrape)
-    run.write(f"service/{monitoring.ALERTS}", alerts)
-    for name, text in monitoring.render_liveness(params, target, cells).items():
-        run.write(f"service/{name}", text)
 
 
 def record_plan(run: Run, plan: Plan) -> None:

@@ -10,24 +10,17 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from runbook.atomic import SUFFIX
-from runbook.errors import Blocked, HostFailed, NotProved
+from runbook.errors import Blocked, HostFailed
 from runbook.hosts.base import Host
-from runbook.install_service.facts import (
-    HostFacts,
-    not_installed,
-    read_facts,
-    read_state,
-    require_systemd,
-)
+from runbook.install_service.facts import read_facts, require_systemd
 from runbook.install_service.lock import locked
-from runbook.install_service.places import KEPT, LOCKS, STATE, UNITS, Places, digest
-from runbook.install_service.plan import WANTED_BY, Plan, refuse_foreign
+from runbook.install_service.places import digest
+from runbook.install_service.plan import Plan
+from runbook.install_service.undo import not_served, note_replaced, prune, put_back, start
 from runbook.launch import systemd
-from runbook.launch.resting import PATIENCE_S, bring_back
+from runbook.launch.resting import PATIENCE_S
 from runbook.launch.systemd import watched
 from runbook.launch.unit import is_untouched
-from runbook.launch.unit_file import parse_unit
 from runbook.run import now
 
 #: Told of each step when it is done; tests cut the power here.
@@ -68,15 +61,15 @@ def apply(
             _write_files(host, plan, step)
             served_s, downtime_s = _switch(host, plan, step)
         except HostFailed as error:
-            raise _brought_back(host, plan, error) from error
+            raise not_served(host, plan, error) from error
         except BaseException:
-            _bring_back(host, plan)
+            put_back(host, plan)
             raise
         places = plan.target.places
         host.write(f"{places.generation(plan.generation)}/served", now() + "\n")
         host.write(places.current, f"{plan.generation}\n")
         step("current")
-        _prune(host, plan.target.unit)
+        prune(host, plan.target.unit)
         step("prune")
         return Applied(plan.generation, True, served_s, downtime_s)
 
@@ -148,6 +141,9 @@ def _switch(host: Host, plan: Plan, step: Step) -> tuple[float | None, float | N
     starts it again when the runner is killed in between and this one does not come to serve.
     """
     served_s = down_since = None
+    if plan.giving_way:
+        note_replaced(host, plan)
+        step("note what gives way")
     with watched(host, "handover", _hand_back(plan)) if plan.giving_way else nullcontext():
         for action in plan.actions:
             if action in ("start", "restart"):
@@ -159,7 +155,7 @@ def _switch(host: Host, plan: Plan, step: Step) -> tuple[float | None, float | N
             elif action == "enable":
                 systemd.enable(host, plan.target.unit)
             else:
-                _start(host, plan.target.unit, plan.target.unit_text, action)
+                start(host, plan.target.unit, plan.target.unit_text, action)
                 served_s = time.monotonic() - began
             step(action)
         downtime_s = None if down_since is None else time.monotonic() - down_since
@@ -190,160 +186,3 @@ def _hand_back(plan: Plan) -> list[list[str]]:
     others = shlex.join(one.unit for one in plan.giving_way if one.active)
     start = f"systemctl is-active --quiet -- {unit} || systemctl start -- {others}"
     return [["sh", "-c", f"{wait}; {start}"]] if others else []
-
-
-def _start(host: Host, unit: str, text: str, verb: str) -> None:
-    """Start and wait for the gate. ``reset-failed`` gives it all its tries."""
-    host.run("systemctl", "reset-failed", unit, check=False)
-    host.run("systemctl", verb, unit, timeout_s=_patience_s(text))
-
-
-def _patience_s(text: str) -> float:
-    """How long systemd itself may take to stop a unit and start it again, and some more."""
-    unit = parse_unit(text)
-    keys = ("TimeoutStartSec", "TimeoutStopSec")
-    return 2 * sum(_seconds(unit.value("Service", key)) for key in keys) + 30
-
-
-def _seconds(text: str | None) -> float:
-    return float((text or "0").removesuffix("s"))
-
-
-# --- when it did not serve -----------------------------------------------------------------
-
-
-def _brought_back(host: Host, plan: Plan, error: HostFailed) -> NotProved:
-    """Undo, and say what happened in one error."""
-    result = read_state(host, plan.target.unit).get("Result", "unknown")
-    tail = systemd.journal(host, plan.target.unit, lines=25)
-    outcome = _bring_back(host, plan)
-    return NotProved(
-        f"{plan.target.unit} does not serve {plan.target.manifest.get('configuration')} "
-        f"(result {result}): {error.found.splitlines()[0]}\n  {outcome}",
-        "a completion within the time of a start",
-        "see what it said, correct the configuration, then: runbook run PARAMS --apply\n"
-        f"its journal ends:\n{tail}",
-    )
-
-
-def _bring_back(host: Host, plan: Plan) -> str:
-    """Put back what was there before, as it was; says what was done."""
-    outcome = _bring_own_back(host, plan)
-    for one in plan.giving_way:
-        if one.enabled:
-            systemd.enable(host, one.unit)
-        if one.active:
-            try:
-                bring_back(host, [one])
-                outcome += f"; {one.unit} was brought back and answers"
-            except NotProved as error:
-                outcome += f"; {error.found}"
-    return outcome
-
-
-def _bring_own_back(host: Host, plan: Plan) -> str:
-    facts, unit = plan.facts, plan.target.unit
-    if not plan.is_new and facts.current == plan.generation:
-        return "its files are those that served before, so there is nothing to bring back"
-    if facts.unit_text is None:
-        _clear(host, facts.places)
-        return "there was no earlier generation: it was stopped, disabled and removed"
-    served = facts.generation(facts.current) if facts.current in facts.generations else None
-    name = f"generation {facts.current}" if served else "the unit as it was"
-    text = served.unit_text if served else facts.unit_text
-    found = read_facts(host, unit)
-    if (found.unit_text, found.active, found.needs_reload) == (text, facts.active, False):
-        return f"{name} was not touched"
-    if served:
-        for path, beside in served.beside.items():
-            host.write(path, beside)
-    host.write(facts.places.unit_file, text)
-    systemd.daemon_reload(host)
-    if served:
-        _prune(host, unit)
-    if not facts.enabled:
-        systemd.disable(host, unit)
-    return f"{name} {_start_again(host, unit, text, facts.active)}"
-
-
-def _start_again(host: Host, unit: str, text: str, was_active: bool) -> str:
-    try:
-        if not was_active:
-            host.run("systemctl", "stop", unit, timeout_s=_patience_s(text))
-            host.run("systemctl", "reset-failed", unit, check=False)
-            return "was put back; as before, it does not run"
-        _start(host, unit, text, "restart")
-    except HostFailed as error:
-        return f"was put back and does NOT serve either: {error.found}"
-    return "was brought back and serves"
-
-
-def _prune(host: Host, unit: str) -> None:
-    """Drop generations that are old or never served, and gates and guards that no unit names."""
-    for path in [*prunable(read_facts(host, unit)), *_half_written(host, unit)]:
-        host.remove(path)
-
-
-def _half_written(host: Host, unit: str) -> list[str]:
-    """What a writer that was killed has left beside the unit."""
-    names = host.list(UNITS) or []
-    left = [name for name in names if name.startswith(f".{unit}.") and name.endswith(SUFFIX)]
-    return [f"{UNITS}/{name}" for name in left]
-
-
-def prunable(facts: HostFacts) -> list[str]:
-    """The paths that a finished apply leaves behind. Pure."""
-    served = [number for number in facts.generations if number != facts.current]
-    kept = [*served[-KEPT:], *([facts.current] if facts.current is not None else [])]
-    needed = {path for number in kept for path in facts.manifest(number).get("files", {})}
-    old = [facts.places.generation(number) for number in facts.folders if number not in kept]
-    return old + [path for path in facts.beside if path not in needed]
-
-
-def plan_uninstall(host: Host, unit: str) -> list[str]:
-    """What ``uninstall`` does, a line for each file and folder that it removes. Changes nothing.
-
-    Raises ``NotHere`` without systemd and where nothing is installed, ``Blocked`` for a unit that
-    is not the runbook's.
-    """
-    require_systemd(host)
-    places = Places(unit)
-    refuse_foreign(places, read_facts(host, unit))
-    link = f"{UNITS}/{WANTED_BY}.wants/{unit}"
-    found = [path for path in (places.unit_file, link, places.root) if host.exists(path)]
-    if not found:
-        raise not_installed(unit)
-    found += [STATE] if host.list(STATE) == [unit] else []
-    return [f"stop and disable {unit}", *(f"remove {path}" for path in found)]
-
-
-def uninstall(host: Host, unit: str, keep_edits: bool = True) -> None:
-    """Stop, disable and remove the unit and all that belongs to it; only its journal stays.
-
-    Raises as ``plan_uninstall``, and ``Blocked`` when the unit was changed by hand.
-    """
-    plan_uninstall(host, unit)
-    places = Places(unit)
-    text = read_facts(host, unit).unit_text
-    if text is not None and keep_edits and not is_untouched(text):
-        raise Blocked(
-            f"{places.unit_file} was changed by hand",
-            "the unit as it was written",
-            "save what you need, then: runbook service uninstall PARAMS --overwrite-edits",
-        )
-    with locked(host, unit):
-        _clear(host, places)
-    if host.list(LOCKS) == ["guard"]:
-        host.remove(LOCKS)
-
-
-def _clear(host: Host, places: Places) -> None:
-    if host.why_no_systemd() is None:
-        host.run("systemctl", "disable", "--now", places.unit, check=False, timeout_s=600)
-    for path in (places.unit_file, places.root, *_half_written(host, places.unit)):
-        host.remove(path)
-    if host.list(STATE) == []:
-        host.remove(STATE)
-    if host.why_no_systemd() is None:
-        systemd.daemon_reload(host)
-        host.run("systemctl", "reset-failed", places.unit, check=False)

@@ -11,6 +11,7 @@ from runbook.errors import BadInput, NotHere
 from runbook.hosts.base import Host
 from runbook.install_service.places import UNITS, Places, Target
 from runbook.launch import systemd
+from runbook.launch.resting import Seen
 
 _ASKED = (
     "FragmentPath",
@@ -40,6 +41,13 @@ except OSError as error:
     sys.exit(f"{error.filename}: {error.strerror}")
 print(json.dumps(found))
 """
+
+
+@dataclass(frozen=True)
+class Replaced(Seen):
+    """A unit as it was before it gave way, and to which generation it did."""
+
+    generation: int = 0
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,17 @@ class HostFacts:
     def current_manifest(self) -> Mapping[str, Any]:
         """The manifest of the current generation, empty without one."""
         return {} if self.current is None else self.manifest(self.current)
+
+    @property
+    def replaced_text(self) -> str:
+        """The note of what gave way, empty without one."""
+        return self.files.get(self.places.replaced, "")
+
+    @property
+    def replaced(self) -> tuple[Replaced, ...]:
+        """The units that gave way to this one."""
+        noted = json.loads(self.replaced_text or "[]")
+        return tuple(Replaced(**{**one, "ports": tuple(one["ports"])}) for one in noted)
 
     @property
     def enabled(self) -> bool:

@@ -39,6 +39,7 @@ def expectations(params: Params, measured: Measured) -> dict[str, Any]:
         "least_disk_gib": params.stack.min_disk_gib,
         "topology": measured.topology,
         "nccl": _nccl_of(measured),
+        "gpu_count": params.stack.gpus,
         "gpus": [
             {"uuid": card["uuid"], "driver": card["driver_version"]}
             for card in measured.gpus

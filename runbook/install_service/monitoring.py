@@ -7,18 +7,22 @@ Pure text. A rule stands on a figure of the run or on none: each says which.
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from runbook import strict_yaml
 from runbook.cells import Cell
+from runbook.install_service.measured import measured_cells, spec_from
 from runbook.install_service.places import Target
 from runbook.launch.quoting import exec_line
 from runbook.launch.server import local_url
 from runbook.launch.spec import LaunchSpec
 from runbook.launch.unit_file import parse_unit
 from runbook.params import Params
+from runbook.run import Run
 
 SCRAPE, ALERTS = "prometheus-scrape.yaml", "prometheus-alerts.yaml"
 
@@ -89,15 +93,33 @@ def render_liveness(params: Params, target: Target, cells: Sequence[Cell]) -> di
         *([f"LoadCredential=api-key:{key.file}"] if key else []),
         f"ExecStart={exec_line(('/bin/sh', '-c', script))}",
     ]
-    timer = [
+    when = (f"OnActiveSec={ALIVE_EVERY_S:g}s", f"OnUnitInactiveSec={ALIVE_EVERY_S:g}s")
+    said = f"Every {ALIVE_EVERY_S:g} s: whether {unit} answers"
+    return _with_timer(name, service, said, when)
+
+
+def render_drift(params: Params, runbook: str, run: str) -> dict[str, str]:
+    """Name -> text of a unit and a timer that fail with the list when there is drift.
+
+    ``runbook``: the program, ``run``: the run folder, both paths of the machine they are put on.
+    """
+    unit = params.service.unit
+    service = [
+        f"# It fails when {unit} is not what was installed and measured; its journal has the list.",
         "[Unit]",
-        f"Description=Every {ALIVE_EVERY_S:g} s: whether {unit} answers",
-        "[Timer]",
-        f"OnActiveSec={ALIVE_EVERY_S:g}s",
-        f"OnUnitInactiveSec={ALIVE_EVERY_S:g}s",
-        "[Install]",
-        "WantedBy=timers.target",
+        f"Description=Whether {unit} is what was measured",
+        "[Service]",
+        "Type=oneshot",
+        f"ExecStart={exec_line((runbook, 'drift', run))}",
     ]
+    when = ("OnCalendar=hourly", "RandomizedDelaySec=5min", "Persistent=yes")
+    said = f"Every hour: whether {unit} is what was measured"
+    return _with_timer(f"{job_of(params)}-drift", service, said, when)
+
+
+def _with_timer(name: str, service: list[str], said: str, when: Sequence[str]) -> dict[str, str]:
+    install = ["[Install]", "WantedBy=timers.target"]
+    timer = ["[Unit]", f"Description={said}", "[Timer]", *when, *install]
     texts = {f"{name}.service": service, f"{name}.timer": timer}
     return {file: "\n".join(lines) + "\n" for file, lines in texts.items()}
 
@@ -134,8 +156,7 @@ def render_alerts(params: Params, spec: LaunchSpec, cells: Sequence[Cell], run: 
         rules = [*rules, *_of_figures(METRICS[params.server.engine], job, cells)]
     head = (
         f"# Rules for {params.service.unit}, from the figures of run {run or 'none'}.\n"
-        f"# The rule on drift needs node_exporter with --collector.systemd, and a timer:\n"
-        f"#   systemd-run --unit={job}-drift --on-calendar=hourly runbook drift RUN\n"
+        f"# That on drift needs node_exporter with --collector.systemd, and {job}-drift.timer.\n"
     )
     return head + strict_yaml.dump({"groups": [{"name": job, "rules": rules}]})
 
@@ -194,3 +215,18 @@ def _acceptance(
     )
     expr = f"{names.accept.replace('{S}', select)} < {least:.4g}"
     yield _rule("LlmServerAcceptance", expr, "30m", said)
+
+
+def record_monitoring(run: Run, params: Params, target: Target) -> None:
+    """Write what hands a service over to monitoring into the run folder."""
+    spec = spec_from(target.manifest["spec"])
+    cells = measured_cells(run, target.manifest["configuration"])
+    scrape = render_scrape(params, spec)
+    alerts = render_alerts(params, spec, cells, run.path.name)
+    run.write(f"service/{SCRAPE}", scrape)
+    run.write(f"service/{ALERTS}", alerts)
+    program = str(Path(sys.executable).with_name("runbook"))
+    units = render_liveness(params, target, cells)
+    units |= render_drift(params, program, str(run.path))
+    for name, text in units.items():
+        run.write(f"service/{name}", text)

@@ -50,6 +50,11 @@ class Places:
         """A file that holds the number of the generation that served last."""
         return f"{self.root}/current"
 
+    @property
+    def replaced(self) -> str:
+        """A file that holds the units that gave way to this one, as they were."""
+        return f"{self.root}/replaced.json"
+
     def generation(self, number: int) -> str:
         """The folder of one generation."""
         return f"{self.generations}/{number}"

@@ -120,6 +120,7 @@ class Plan:
         lines += [f"  drift: {text}" for text in self.drift]
         lines += [
             f"  {check.status}: {check.name}: {check.found} (wanted: {check.wanted})"
+            + (f"\n    next: {check.fix}" if check.status in ("fail", "warn") else "")
             for check in self.checks
             if check.status in ("fail", "warn") or check.name == EXPOSURE
         ]

@@ -164,11 +164,21 @@ def _limits(found: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
 # --- looking at this machine ---------------------------------------------------------------
 
 
+#: How the kernel marks what a process still has and nobody else finds any more.
+_DELETED = " (deleted)"
+_GONE = {
+    "cwd": "its working directory {} was removed since it started: make it, or set server.cwd",
+    "exe": "its program {} was replaced since it started: what is there now may be another release",
+}
+
+
 def see(pid: int) -> Seen:
     """A process of this machine. Raises ``NotHere`` when there is none of that number."""
     found = look_at(str(pid))
     if found is None:
         raise NotHere(f"there is no process {pid}", "a server that runs", "ps aux lists them")
+    gone = [name for name in ("cwd", "exe") if (found[name] or "").endswith(_DELETED)]
+    found.update({name: found[name].removesuffix(_DELETED) for name in gone})
     environ = found["environ"]
     variables = None if environ is None else dict(word.split("=", 1) for word in environ)
     argv = None if found["argv"] is None else tuple(found["argv"])
@@ -182,7 +192,7 @@ def see(pid: int) -> Seen:
         _name_of(found["uid"]),
         found["limits"] or {},
         unit_of(pid),
-        notes,
+        (*notes, *(_GONE[name].format(found[name]) for name in gone)),
     )
 
 

@@ -32,13 +32,17 @@ systemd-analyze "$2" "$3" "$d/$1"
 """
 
 
+#: What to do about a unit that somebody wrote otherwise than the runbook would.
+_REPLACE = "write it anew from the parameters: runbook service install PARAMS --overwrite-edits"
+
+
 def lint(text: str, host: Host | None = None, name: str = "linted.service") -> list[Check]:
     """All checks of one unit; with ``host`` also those that ask the host the unit is for."""
     try:
         unit = parse_unit(text)
         checks = [*_own_rules(unit)]
     except BadInput as error:
-        return [Check("unit: syntax", "fail", error.found, error.wanted)]
+        return [Check("unit: syntax", "fail", error.found, error.wanted, _REPLACE)]
     if host is not None:
         checks += [*_ask_host(unit, host), *_verify(text, host, name), _exposure(text, host, name)]
     return checks
@@ -50,7 +54,8 @@ def _own_rules(unit: UnitFile) -> Iterator[Check]:
     names = [word.partition("=")[0] for word in unit.assignments()]
     twice = sorted({name for name in names if names.count(name) > 1})
     faults += [f"{name} is set twice: one variable, one source" for name in twice]
-    yield _check("unit: environment", faults, "whole values, each variable once")
+    fix = "write each value in full, once: server.env, configurations[...].env"
+    yield _check("unit: environment", faults, "whole values, each variable once", fix)
     argv = unit.command()
     exposed = [arg for arg in argv if _SECRET_OPTION.match(arg)] + [
         name
@@ -60,7 +65,8 @@ def _own_rules(unit: UnitFile) -> Iterator[Check]:
     yield _check(
         "unit: secrets",
         [f"{name} shows a secret to every user of the host" for name in exposed],
-        "secrets as credentials (params: server.api_key.file)",
+        "secrets as credentials",
+        "put it into a file of mode 0600, alone: server.api_key.file",
     )
 
 
@@ -78,7 +84,7 @@ def _command_rule(unit: UnitFile) -> Check:
         for word in words[1:]
         if re.search(r"(?<!\$)(\$\$)*\$(?!\$)[A-Za-z_{]", word)
     ]
-    return _check("unit: command", faults, "an absolute program and literal arguments")
+    return _check("unit: command", faults, "an absolute program and literal arguments", _REPLACE)
 
 
 def _assignment_faults(word: str) -> Iterator[str]:
@@ -99,12 +105,14 @@ def _ask_host(unit: UnitFile, host: Host) -> Iterator[Check]:
         yield _user_check(user, host)
     cwd = (unit.value("Service", "WorkingDirectory") or "/").replace("%%", "%")
     there = host.run("test", "-d", cwd, check=False).code == 0
-    yield _check("unit: directory", [] if there else [f"{cwd} is no directory"], "a directory")
+    faults = [] if there else [f"{cwd} is no directory"]
+    yield _check("unit: directory", faults, "a directory", f"mkdir -p {cwd}, or set server.cwd")
     credentials = [line.partition(":")[2] for line in unit.values("Service", "LoadCredential")]
     files = [path.replace("%%", "%") for path in credentials]
     files += unit.values("Service", "EnvironmentFile")
     absent = [path for path in files if host.run("test", "-r", path, check=False).code]
-    yield _check("unit: files", [f"{path} cannot be read" for path in absent], "readable files")
+    faults = [f"{path} cannot be read" for path in absent]
+    yield _check("unit: files", faults, "readable files", "make it: server.api_key.file names it")
 
 
 def _user_check(user: str, host: Host) -> Check:
@@ -129,26 +137,35 @@ def _analyze(text: str, host: Host, name: str, *words: str) -> Done:
 def _verify(text: str, host: Host, name: str) -> Iterator[Check]:
     done = _analyze(text, host, name, "verify", "--man=no")
     if done.code == 127:
-        yield Check("unit: verify", "skipped", "no systemd-analyze on the host")
+        yield _no_systemd("unit: verify", "a unit that systemd has read")
         return
     said = [line for line in done.err.splitlines() if line.strip()]
     ours = [line for line in said if name in line]
     if done.code and not ours:
         ours = said or [f"ended with {done.code}"]
-    yield _check("unit: verify", ours, "systemd-analyze verify without a word")
+    do = f"read it there, correct what it names, then plan again: systemd-analyze verify {name}"
+    yield _check("unit: verify", ours, "systemd-analyze verify without a word", do)
     others = [line for line in said if line not in ours]
     if others:
-        yield Check("unit: verify, other units", "warn", "; ".join(others)[:500], "a silent host")
+        found, do = "; ".join(others)[:500], "correct those units, or leave them: they are not ours"
+        yield Check("unit: verify, other units", "warn", found, "a silent host", do)
 
 
 def _exposure(text: str, host: Host, name: str) -> Check:
     done = _analyze(text, host, name, "security", "--offline=yes")
     score = re.search(r"Overall exposure level for .*?: ([0-9.]+)", done.out)
     if not score:
-        return Check(EXPOSURE, "skipped", "systemd-analyze security gives no score here")
+        return _no_systemd(EXPOSURE, "a score")
     status: Status = "pass" if float(score[1]) <= EXPOSURE_LIMIT else "warn"
-    return Check(EXPOSURE, status, score[1], f"at most {EXPOSURE_LIMIT} of 10")
+    do = f"see what makes it: systemd-analyze security {name}"
+    return Check(EXPOSURE, status, score[1], f"at most {EXPOSURE_LIMIT} of 10", do)
 
 
-def _check(name: str, faults: list[str], wanted: str) -> Check:
-    return Check(name, "fail" if faults else "pass", "; ".join(faults) or "as wanted", wanted)
+def _no_systemd(name: str, wanted: str) -> Check:
+    do = "apt-get install systemd"
+    return Check(name, "skipped", "systemd-analyze of the host tells nothing", wanted, do)
+
+
+def _check(name: str, faults: list[str], wanted: str, fix: str) -> Check:
+    found = "; ".join(faults) or "as wanted"
+    return Check(name, "fail" if faults else "pass", found, wanted, fix)

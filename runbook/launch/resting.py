@@ -27,46 +27,74 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Seen:
-    """A unit as it was found; ``ports``: where its processes listened."""
+    """A unit as it was found. ``ports``: where its processes listened, those that their arguments
+    name where any is named; ``answers``: one of them alone was there, and spoke HTTP."""
 
     unit: str
     active: bool
     enabled: bool
     ports: tuple[int, ...] = ()
+    answers: bool = False
+
+    def serves_again(self, now: Seen) -> bool:
+        """Whether it does where it did. A server has ports by chance too, other ones each time."""
+        there = not self.ports or bool(set(self.ports) & set(now.ports))
+        return now.active and there and (now.answers or not self.answers)
 
 
 _PORTS = """
-import glob, json, os, sys
-held = set()
+import glob, http.client, json, os, re, sys
+held, words = set(), set()
 for pid in open("/sys/fs/cgroup" + sys.argv[1] + "/cgroup.procs").read().split():
     for link in glob.glob(f"/proc/{pid}/fd/*"):
         try:
             held.add(os.readlink(link))
         except OSError:
             pass
+    try:
+        words |= set(re.findall(r"\\d+", open(f"/proc/{pid}/cmdline").read()))
+    except OSError:
+        pass
 found = set()
 for table in ("tcp", "tcp6"):
     for row in open(f"/proc/net/{table}").read().splitlines()[1:]:
-        words = row.split()
-        if words[3] == "0A" and f"socket:[{words[9]}]" in held:
-            found.add(int(words[1].rpartition(":")[2], 16))
-print(json.dumps(sorted(found)))
+        fields = row.split()
+        if fields[3] == "0A" and f"socket:[{fields[9]}]" in held:
+            found.add(int(fields[1].rpartition(":")[2], 16))
+ports = sorted(port for port in found if str(port) in words) or sorted(found)
+def speaks(port):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/v1/models")
+        return connection.getresponse().status < 500
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+print(json.dumps([ports, len(ports) == 1 and speaks(ports[0])]))
 """
 
 
 def see(host: Host, unit: str) -> Seen:
-    """Whether a unit runs, starts at boot, and where it listens. Changes nothing."""
+    """Whether a unit runs, starts at boot, where it listens and answers. Changes nothing."""
     state = show(host, unit, "ActiveState", "UnitFileState", "ControlGroup")
     active = state.get("ActiveState") in ("active", "activating", "reloading")
-    return Seen(unit, active, state.get("UnitFileState") == "enabled", _ports(host, state, active))
+    ports, answers = _ports(host, state, active)
+    return Seen(unit, active, state.get("UnitFileState") == "enabled", ports, answers)
 
 
-def _ports(host: Host, state: dict[str, str], active: bool) -> tuple[int, ...]:
+def _ports(host: Host, state: dict[str, str], active: bool) -> tuple[tuple[int, ...], bool]:
     group = state.get("ControlGroup")
     if not active or not group:
-        return ()
+        return (), False
     done = host.run(host.python, "-I", "-S", "-c", _PORTS, group, check=False)
-    return tuple(json.loads(done.out)) if done.code == 0 else ()
+    ports, answers = json.loads(done.out) if done.code == 0 else ((), False)
+    return tuple(ports), answers
+
+
+def as_text(units: Sequence[Seen]) -> str:
+    """Units as JSON: a list of objects."""
+    return json.dumps([vars(one) for one in units], indent=1) + "\n"
 
 
 @contextmanager
@@ -81,7 +109,7 @@ def resting(host: Host, units: Sequence[str], say: Say) -> Iterator[tuple[Seen, 
     if not stopped:
         yield ()
         return
-    host.write(RECORD, json.dumps([vars(one) for one in stopped]))
+    host.write(RECORD, as_text(stopped))
     start = [["systemctl", "start", "--", *(one.unit for one in stopped)], ["rm", "-f", RECORD]]
     began = time.monotonic()
     with watched(host, "resting", start):
@@ -109,7 +137,7 @@ def _left_by_another(host: Host, units: Sequence[str]) -> list[Seen]:
 
 
 def bring_back(host: Host, units: Sequence[Seen]) -> None:
-    """Start units and wait until they listen where they did. Raises ``NotProved``."""
+    """Start units and wait until they listen and answer where they did. Raises ``NotProved``."""
     for one in units:
         try:
             host.run("systemctl", "start", "--", one.unit, timeout_s=PATIENCE_S)
@@ -117,9 +145,10 @@ def bring_back(host: Host, units: Sequence[Seen]) -> None:
             raise _not_back(one, error.found) from error
     deadline = time.monotonic() + PATIENCE_S
     for one in units:
-        while not set(one.ports) <= set((now := see(host, one.unit)).ports):
+        while not one.serves_again(now := see(host, one.unit)):
             if not now.active or time.monotonic() > deadline:
-                raise _not_back(one, f"it listens at {now.ports}, before at {one.ports}")
+                silent = "without an answer, " if one.answers and not now.answers else ""
+                raise _not_back(one, f"{silent}it listens at {now.ports}, before at {one.ports}")
             time.sleep(0.2)
 
 

@@ -375,6 +375,9 @@ class Service(Strict):
         description="units that serve now: they rest while it measures, and give way to this one",
     )
     unproved: Literal["fail", "warn"] = Field("fail", description="what an unprovable proof does")
+    rollback: bool = Field(
+        True, description="a refuted proof of a new install brings back what served before"
+    )
 
     @model_validator(mode="after")
     def _replaces_others(self) -> Service:

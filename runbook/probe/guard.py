@@ -157,10 +157,18 @@ def _closed(path: str) -> bool:
     return not (there.is_dir() and os.access(there, os.W_OK | os.X_OK))
 
 
-def judge_gpus(wanted: list[dict[str, str]] | None, found: list[dict[str, Any]] | None) -> Answer:
-    """The very cards, under the driver that was measured with."""
-    if not wanted:
+def judge_gpus(
+    wanted: list[dict[str, str]] | None, found: list[dict[str, Any]] | None, count: int = 0
+) -> Answer:
+    """The very cards, under the driver that was measured with; where these are not known, as many
+    as are wanted."""
+    if not wanted and not count:
         return NOT_MEASURED
+    if not wanted:
+        aim = f"{count} or more GPUs"
+        if found is None:
+            return "unknown", "nvidia-smi does not answer", aim
+        return ("pass" if len(found) >= count else "fail"), _cards(found), aim
     aim = _cards(wanted)
     if found is None:
         return "unknown", "nvidia-smi does not answer", aim
@@ -169,9 +177,9 @@ def judge_gpus(wanted: list[dict[str, str]] | None, found: list[dict[str, Any]] 
     return ("fail" if gone or _cards(found) != aim else "pass"), said, aim
 
 
-def judge_gpu_memory(wanted: list[Any], found: list[dict[str, Any]] | None) -> Answer:
+def judge_gpu_memory(count: int, found: list[dict[str, Any]] | None) -> Answer:
     """Nobody must hold the memory of the cards."""
-    if not wanted:
+    if not count:
         return NOT_MEASURED
     aim = f"at most {GPU_USED_SHARE:.0%} of each card in use"
     used: list[Any] = [card.get("used") for card in found or [{}]]
@@ -303,8 +311,8 @@ def judge(expected: dict[str, Any], thorough: bool = False) -> list[dict[str, st
     levels: dict[str, str] = {n: v for n, v in expected["levels"].items() if v != "off"}
     facts = read_serving(expected, thorough)
     cards = None
-    if expected["gpus"] and ("gpus" in levels or "gpu_memory" in levels):
-        cards = read_gpus(0 if thorough else len(expected["gpus"]))
+    if count_of(expected) and ("gpus" in levels or "gpu_memory" in levels):
+        cards = read_gpus(0 if thorough else count_of(expected))
     findings = []
     for name, level in levels.items():
         status, found, wanted = answer(name, expected, facts, cards)
@@ -312,6 +320,11 @@ def judge(expected: dict[str, Any], thorough: bool = False) -> list[dict[str, st
             {"name": name, "level": level, "status": status, "found": found, "wanted": wanted}
         )
     return findings
+
+
+def count_of(expected: dict[str, Any]) -> int:
+    """How many cards are waited for: those that were measured with, or those asked for."""
+    return len(expected["gpus"]) or int(expected.get("gpu_count") or 0)
 
 
 def answer(name: str, expected: dict[str, Any], facts: dict[str, Any], cards: Any) -> Answer:
@@ -334,9 +347,9 @@ def answer(name: str, expected: dict[str, Any], facts: dict[str, Any], cards: An
         free = [room["free_bytes"] for room in (facts.get("disks") or {}).values()]
         return judge_room(min(free, default=None), expected["least_disk_gib"])
     if name == "gpus":
-        return judge_gpus(expected["gpus"], cards)
+        return judge_gpus(expected["gpus"], cards, count_of(expected))
     if name == "gpu_memory":
-        return judge_gpu_memory(expected["gpus"], cards)
+        return judge_gpu_memory(count_of(expected), cards)
     if name == "topology":
         return judge_topology(expected.get("topology"))
     if name == "nccl":

@@ -92,14 +92,12 @@ def rollback(run_path: Path) -> Markdown:
     """How to undo it: the generation before, or the whole service."""
     found = Artefacts.of(run_path)
     words = _words_of(run_path)
+    replaced = ", ".join(found.run.params.service.replaces)
+    brings = f"; {replaced}, which gave way, comes back as it was" if replaced else ""
     rows = [
         ("see what is installed, and since when", f"{_RUNBOOK} service status {words}"),
         ("go back to the generation that served before", f"{_RUNBOOK} service rollback {words}"),
-        ("remove service and files", f"{_RUNBOOK} service uninstall {words}"),
-        *(
-            (f"then bring back {unit}, which it replaced", f"systemctl enable --now {unit}")
-            for unit in map(shlex.quote, found.run.params.service.replaces)
-        ),
+        (f"remove service and files{brings}", f"{_RUNBOOK} service uninstall {words}"),
     ]
     return joined(
         _once_installed(found),

@@ -14,14 +14,17 @@ from typing import Any
 
 from runbook import atomic, params, strict_yaml
 from runbook.engines import llamacpp
+from runbook.engines.assemble import ALWAYS_SET
 from runbook.engines.sglang import options as sglang_options
 from runbook.engines.sglang import serve_sglang
 from runbook.errors import BadInput, NotHere
 from runbook.hosts.local import LocalHost
+from runbook.install_service.places import Places
 from runbook.launch import adopt as launch
 from runbook.launch import systemd
 from runbook.launch.adopt import Adopted
 from runbook.launch.spec import LaunchSpec
+from runbook.launch.unit import is_managed
 from runbook.probe.ask import Questions, ServingFacts, ask_serving, interpreter_words
 from runbook.probe.guard import loaded
 from runbook.rehearsal import serve_llamacpp
@@ -102,12 +105,34 @@ def adopt(pid: int | None, unit: str | None, to: Path | None) -> str:
     seen = launch.find_server(start, lambda argv: split_command(argv) is not None)
     adopted = launch.adopt_launch(seen)
     serving = ask_serving(LocalHost(), adopted.spec, Questions(packages=_distributions()))
-    text = render(adopted, serving, unit or seen.unit, f"process {seen.pid}, {now()}")
+    runs_as = Unit.of(unit or seen.unit or "")
+    text = render(adopted, serving, runs_as, f"process {seen.pid}, {now()}")
     params.from_values(strict_yaml.parse(text, "the adopted parameters"), "adopt")
     if to is None:
         return text
     atomic.write(to, text)
     return f"{to} (next: read its first lines, then runbook check {to})"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What a server runs in: a service, a login session, or nothing (empty). ``ours``: the runbook
+    wrote it."""
+
+    name: str = ""
+    ours: bool = False
+
+    @property
+    def may_rest(self) -> bool:
+        """Whether it is a service of somebody else, and not the manager of a login user."""
+        service = self.name.endswith(".service") and not self.name.startswith("user@")
+        return service and not self.ours
+
+    @classmethod
+    def of(cls, name: str) -> Unit:
+        """A unit of this machine by its name."""
+        text = LocalHost().read(Places(name).unit_file) if name.endswith(".service") else None
+        return cls(name, text is not None and is_managed(text.decode(errors="replace")))
 
 
 def _distributions() -> tuple[str, ...]:
@@ -125,7 +150,7 @@ def _main_pid(unit: str) -> int:
     return int(number)
 
 
-def render(adopted: Adopted, serving: ServingFacts, unit: str | None, origin: str) -> str:
+def render(adopted: Adopted, serving: ServingFacts, unit: Unit, origin: str) -> str:
     """The file: what could not be taken over as comments, then parameters that load. Pure."""
     known = split_command(adopted.spec.argv)
     assert known is not None
@@ -145,7 +170,7 @@ def render(adopted: Adopted, serving: ServingFacts, unit: str | None, origin: st
             "mix": [{"concurrency": c, "share": 1} for c in _STAND_INS],
             **({"expected": _ADOPTED} if speculative else {}),
         },
-        "service": _service(adopted.spec, unit or f"{kind.engine}-{name}.service"),
+        "service": _service(adopted.spec, unit, f"{kind.engine}-{name}"),
     }
     head = _comments(adopted, serving, unit, origin, "open_to_all" in server)
     head += [f"{option} is left out: {why}" for option, why in out.items()]
@@ -180,7 +205,7 @@ def _sort(
         written, equals, value = group[0].partition("=")
         option = kind.aliases.get(written, written)
         if option in kind.left_out:
-            out[written] = "write what it stands for into server.args"
+            out[" ".join(group)] = "write what it stands for into server.args"
         elif option.startswith("--api-key"):
             out[written] = "set server.api_key.file to a file of mode 0600 that holds the key alone"
         elif option in kind.own:
@@ -229,8 +254,13 @@ def _configurations(speculative: list[str], env: Mapping[str, str]) -> list[dict
     return [baseline, {"name": _ADOPTED, "label": label, "args": speculative, "env": switch}]
 
 
-def _service(spec: LaunchSpec, unit: str) -> dict[str, Any]:
-    values: dict[str, Any] = {"unit": unit}
+def _service(spec: LaunchSpec, unit: Unit, name: str) -> dict[str, Any]:
+    """A unit of its own, to which what runs now gives way."""
+    taken = f"{name}.service" == unit.name
+    own = f"{name}-runbook.service" if taken else f"{name}.service"
+    values: dict[str, Any] = {"unit": unit.name if unit.ours else own}
+    if unit.may_rest:
+        values["replaces"] = [unit.name]
     if spec.nofile is None or spec.nofile >= 1024:
         values["nofile"] = spec.nofile
     if spec.memlock is None or spec.memlock >= 65536:
@@ -244,7 +274,7 @@ def _name_of(model: str) -> str:
 
 
 def _comments(
-    adopted: Adopted, serving: ServingFacts, unit: str | None, origin: str, open_to_all: bool
+    adopted: Adopted, serving: ServingFacts, unit: Unit, origin: str, open_to_all: bool
 ) -> list[str]:
     """What the reader must know before using the file, a line each."""
     lines = [f"Adopted from a running server ({origin}). Correct it, then: runbook check FILE"]
@@ -253,8 +283,16 @@ def _comments(
     if adopted.session:
         lines.append(f"left out, of the login session: {', '.join(adopted.session)}")
     lines += adopted.notes
-    if unit:
-        lines.append(f"it runs as {unit}: a unit that is not the runbook's is never overwritten")
+    if added := [name for name in ALWAYS_SET if name not in adopted.spec.env]:
+        lines.append(f"it had none of these, which every launch here has: {', '.join(added)}")
+    if unit.may_rest:
+        lines.append(
+            f"it runs as {unit.name}, which is not the runbook's and is never overwritten: "
+            "it rests while this is measured and gives way to service.unit (service.replaces)"
+        )
+    elif not unit.ours:
+        where = f"in {unit.name}, a login session" if unit.name else "in no unit"
+        lines.append(f"it runs {where}: end it yourself before this is measured, nothing here will")
     part = serving.facts.get("sitecustomize")
     lines.append(
         f"sitecustomize: {loaded(part)}"

@@ -70,8 +70,8 @@ def as_text(checks: list[Check], unit: str) -> str:
     lines = []
     for check in checks:
         if mark := _MARKS.get(check.status):
-            wanted = f"; wanted: {check.wanted}" if check.wanted else ""
-            lines.append(f"{mark}: {check.name}: {check.found}{wanted}")
+            lines.append(f"{mark}: {check.name}: {check.found}; wanted: {check.wanted}")
+            lines.append(f"  next: {check.fix}")
     bad = room.drifted(checks)
     unknown = sum(check.status == "unknown" for check in checks)
     good = sum(check.status == "pass" for check in checks)

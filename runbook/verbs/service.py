@@ -14,7 +14,7 @@ import click
 from runbook import install_service as room
 from runbook import stages
 from runbook.checks import Verdict
-from runbook.errors import BadInput, Blocked
+from runbook.errors import BadInput, Blocked, NotProved
 from runbook.notebook import Work
 from runbook.params import Params
 from runbook.publish import document
@@ -199,12 +199,19 @@ class Desk:
         """Print what will be removed, then remove it."""
         for line in room.plan_uninstall(self.work.host, self.service.unit):
             self._tell(line)
-        room.uninstall(self.work.host, self.service.unit, not overwrite_edits)
+        try:
+            room.uninstall(self.work.host, self.service.unit, not overwrite_edits)
+        except NotProved:
+            self._removed()
+            raise
+        self._removed()
+        return 0
+
+    def _removed(self) -> None:
         for step in ("install_service", "boot"):
             self.work.run.finish(step, "skipped", "uninstalled by the service verbs")
         self._tell(f"{self.service.unit}: removed")
         self._record()
-        return 0
 
     def _record(self) -> None:
         document.export_all(self.work.folder)

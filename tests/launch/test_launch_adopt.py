@@ -1,5 +1,6 @@
 """A launch by hand, read back: everything of it but its secrets and its login session."""
 
+import shutil
 import subprocess
 import sys
 
@@ -132,6 +133,24 @@ def test_the_server_below_a_wrapper_is_found_with_its_own_environment(wrapped):
     assert found.program == sys.executable
     with pytest.raises(BadInput, match="no server that the runbook knows"):
         find_server(wrapped, lambda argv: False)
+
+
+def test_a_program_and_a_folder_that_are_gone_since_are_said(tmp_path):
+    program, folder = tmp_path / "sleep", tmp_path / "work"
+    shutil.copy("/bin/sleep", program)
+    folder.mkdir()
+    process = subprocess.Popen([program, "60"], cwd=folder)
+    folder.rmdir()
+    program.unlink()
+    try:
+        found = see(process.pid)
+    finally:
+        process.kill()
+        process.wait()
+    assert (found.program, found.cwd) == (str(program), str(folder))
+    said = " ".join(found.notes)
+    assert f"its working directory {folder} was removed since" in said
+    assert f"its program {program} was replaced since" in said
 
 
 def test_a_process_that_is_gone():

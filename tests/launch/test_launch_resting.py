@@ -15,7 +15,7 @@ from server_lives import free_port
 
 from runbook.errors import NotProved
 from runbook.launch import systemd
-from runbook.launch.resting import RECORD, resting, see
+from runbook.launch.resting import RECORD, Seen, resting, see
 
 TESTS = Path(__file__).parents[1]
 SERVER = TESTS / "service" / "standin_server.py"
@@ -69,6 +69,37 @@ def test_it_rests_and_answers_again_also_after_an_error(box, old):
     assert not box.exists(RECORD)
     assert "stopped" in said[0]
     assert "brought back and answers" in said[1]
+
+
+CHANCE = """
+import http.server, socket, sys
+chance = socket.socket()
+chance.bind(("127.0.0.1", 0))
+chance.listen()
+print("by chance:", chance.getsockname()[1], flush=True)
+handler = http.server.SimpleHTTPRequestHandler
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), handler).serve_forever()
+"""
+
+
+def test_a_port_that_a_server_has_by_chance_is_not_waited_for(box):
+    """Workers meet at another port in each life; only the one that was asked for must be back."""
+    port = free_port()
+    box.write("/run/chance.py", CHANCE)
+    unit = f"[Service]\nExecStart={sys.executable} /run/chance.py {port}\n"
+    box.write("/run/systemd/system/chance.service", unit)
+    systemd.daemon_reload(box)
+    systemd.start(box, "chance.service", 10)
+    wait_until(lambda: see(box, "chance.service").answers, 10)
+    with resting(box, ["chance.service"], print) as units:
+        assert units[0].ports == (port,)
+    lives = [line for line in box.journal("chance.service").splitlines() if "by chance:" in line]
+    assert lives[0].split()[-1] != lives[1].split()[-1]
+    two = Seen("x.service", True, True, (30000, 30541))
+    assert two.serves_again(Seen("x.service", True, True, (30000, 30977)))
+    assert not two.serves_again(Seen("x.service", True, True, (30977,)))
+    assert not units[0].serves_again(Seen("chance.service", True, False, (port,)))
+    box.run("systemctl", "stop", "chance.service")
 
 
 def test_what_does_not_run_is_left_alone(box, old):

@@ -101,6 +101,15 @@ def test_gpus_are_told_apart_by_their_number_on_the_board():
     assert guard.judge_gpus(cards, newer)[:2] == ("fail", "2 GPUs, driver 590.2")
 
 
+def test_gpus_that_nobody_has_recorded_are_counted():
+    cards = [{"uuid": f"GPU-{n}", "driver": "580.1"} for n in range(2)]
+    assert guard.judge_gpus([], cards, 2)[0] == "pass"
+    assert guard.judge_gpus([], cards, 3) == ("fail", "2 GPUs, driver 580.1", "3 or more GPUs")
+    assert guard.judge_gpus([], None, 2)[0] == "unknown"
+    assert guard.count_of({"gpus": [], "gpu_count": 8}) == 8
+    assert guard.count_of({"gpus": cards, "gpu_count": 8}) == 2
+
+
 CARDS = [{"uuid": f"GPU-{n}", "driver": "580.1"} for n in range(2)]
 TOPO = "\tGPU0\tGPU1\nGPU0\t X \tPHB\nGPU1\tPHB\t X \n"
 SMI = """#!/bin/sh
@@ -119,17 +128,17 @@ def test_memory_that_somebody_holds_and_other_links_are_seen(tmp_path, monkeypat
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     cards = guard.read_gpus(2)
     assert guard.judge_gpus(CARDS, cards)[0] == "pass"
-    assert guard.judge_gpu_memory(CARDS, cards)[0] == "pass"
+    assert guard.judge_gpu_memory(2, cards)[0] == "pass"
     links = guard.fingerprint(guard.parse_matrix(TOPO))
     assert guard.judge_topology(links)[0] == "pass"
     assert guard.judge_topology("other")[0] == "fail"
     assert guard.judge_topology(None)[0] == "skipped"
     program.write_text(SMI.format(topo="", used=40000))
-    assert guard.judge_gpu_memory(CARDS, guard.read_gpus(2))[:2] == ("fail", "41% of a card in use")
+    assert guard.judge_gpu_memory(2, guard.read_gpus(2))[:2] == ("fail", "41% of a card in use")
     assert guard.judge_topology(links)[0] == "unknown"
     program.write_text(SMI.format(topo="", used="[N/A]"))
-    assert guard.judge_gpu_memory(CARDS, guard.read_gpus(2))[0] == "unknown"
-    assert guard.judge_gpu_memory(CARDS, None)[0] == "unknown"
+    assert guard.judge_gpu_memory(2, guard.read_gpus(2))[0] == "unknown"
+    assert guard.judge_gpu_memory(2, None)[0] == "unknown"
 
 
 def test_nccl_conf_is_compared_as_its_user_reads_it(tmp_path, monkeypatch):

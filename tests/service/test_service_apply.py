@@ -1,21 +1,27 @@
 """Install, change, fail, go back and uninstall, in a real systemd."""
 
 import time
+from contextlib import ExitStack
 
 import pytest
 from standin_service import UNIT, Deployment, Folder, make_params
 
+from runbook import stages
 from runbook.errors import BadInput, Blocked, NotHere, NotProved
 from runbook.install_service import (
+    Proof,
     install,
     installed,
     logs,
     plan_rollback,
     plan_uninstall,
     status,
+    take_back,
     uninstall,
 )
 from runbook.install_service.lock import locked
+from runbook.notebook import Work
+from runbook.run import Run
 
 UNIT_FILE = f"/etc/systemd/system/{UNIT}"
 
@@ -89,6 +95,30 @@ def test_a_broken_configuration_brings_the_last_good_one_back(deployment: Deploy
     assert status(deployment.box, UNIT).ok
     assert installed(deployment.box, UNIT).manifest["configuration"] == "baseline"
     assert deployment.box.list(f"/var/lib/golive-runbook/{UNIT}/generations") == ["1"]
+    assert deployment.plan().unchanged
+
+
+def test_where_a_proof_is_refuted_the_generation_before_comes_back(
+    deployment: Deployment, tmp_path, monkeypatch
+):
+    box, run = deployment.box, Run.create(deployment.params, tmp_path / "run")
+    install(box, deployment.plan(), run)
+    assert take_back(box, UNIT) is None, "nothing served before"
+    assert deployment.serves() == "none"
+    plan = deployment.plan(configuration="fast", speculation="eagle")
+    install(box, plan, run)
+    refuted = [Proof("burst", "refuted", "3 of 200 failed")]
+    monkeypatch.setattr(stages.service_room, "prove", lambda *_: refuted)
+    with ExitStack() as scratch:
+        work = Work("install_service", run, "run", True, scratch)
+        work._host = box
+        assert stages.prove_service(work, plan) == refuted
+        said = str(stages.proved_verdict(work, refuted))
+    assert said.startswith("VERDICT NO")
+    assert said.endswith("refuted: burst; generation 1 was brought back and serves")
+    assert deployment.serves() == "none"
+    assert status(box, UNIT).ok
+    assert box.list(f"/var/lib/golive-runbook/{UNIT}/generations") == ["1"]
     assert deployment.plan().unchanged
 
 

@@ -18,6 +18,7 @@ from runbook.install_service import (
     read_drift,
     status,
 )
+from runbook.launch.lint import lint
 from runbook.probe.ask import Questions, ask_serving
 from runbook.verbs.drifting import as_text
 
@@ -83,6 +84,37 @@ def test_a_service_as_measured_has_no_drift_and_each_change_is_named(guarded):
     assert any(line.startswith("fail: model: 7 bytes") for line in said)
     assert guarded.show("ActiveState") != "active"
     assert "active" in names(drift(guarded))
+
+
+BROKEN = """[Service]
+ExecStart=-bin/server --api-key=k $HOME
+Environment=A=$B
+Environment=A=1
+User=nobody-here
+WorkingDirectory=/absent
+LoadCredential=k:/absent
+LimitMEMLOK=1
+"""
+
+
+def test_whatever_is_not_as_it_should_be_says_what_was_found_wanted_and_what_to_do(guarded):
+    box = guarded.box
+    made = plan(guarded)
+    install(box, made)
+    running = drift(guarded)
+    box.run("systemctl", "disable", "--now", UNIT)
+    box.remove(f"/etc/systemd/system/{UNIT}")
+    box.write(MODEL, b"WEIGHTS")
+    service = Service(box, guarded.params, made.target, StandIn())
+    stopped = read_drift(service)
+    linted = [*lint(BROKEN, box, UNIT), *lint("[Service]\nEnvironment='A=1\n")]
+    others = [one for one in (*running, *stopped, *linted) if one.status != "pass"]
+    assert {one.status for one in others} >= {"fail", "unknown", "skipped", "warn"}
+    rules = ("environment", "secrets", "command", "user", "directory", "files", "verify", "syntax")
+    assert {f"unit: {rule}" for rule in rules} <= {one.name for one in others}
+    assert [one for one in others if not (one.found and one.wanted and one.fix)] == []
+    said = as_text(stopped, UNIT)
+    assert said.count("\n  next: ") == said.count("; wanted: ") > 10
 
 
 def test_a_level_of_warn_lets_it_start_and_says_so(guarded):

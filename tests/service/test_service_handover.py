@@ -12,11 +12,12 @@ from standin_service import SERVER, UNIT, Folder, StandIn, make_params
 from test_service_sudden_death import killed_after
 
 from runbook.errors import NotProved
-from runbook.install_service import install
+from runbook.install_service import install, plan_uninstall, take_back, uninstall
 from runbook.launch import systemd
 from runbook.launch.resting import see
 
 OLD = "old.service"
+STEPS = ("note what gives way", "enable", f"stop {OLD}", "start", f"disable {OLD}")
 
 
 @pytest.fixture
@@ -42,7 +43,9 @@ def test_the_older_service_gives_way_and_the_downtime_is_measured(handover, tmp_
     assert f"{OLD} gives way" in said
     assert "nobody answers for about 1 s (its slowest measured load)" in said
     assert handover.serves() == "old"
-    applied = install(handover.box, plan, Folder(tmp_path))
+    steps = []
+    applied = install(handover.box, plan, Folder(tmp_path), step=steps.append)
+    assert tuple(step for step in steps if step in STEPS) == STEPS
     assert handover.serves() == "none"
     assert 1 < applied.served_s <= applied.downtime_s
     stored = json.loads((tmp_path / "service/applied.json").read_text())
@@ -50,6 +53,30 @@ def test_the_older_service_gives_way_and_the_downtime_is_measured(handover, tmp_
     old = see(handover.box, OLD)
     assert (old.active, old.enabled) == (False, False)
     assert handover.plan("--load", "1").unchanged
+    assert f"enable and start {OLD} again" in plan_uninstall(handover.box, UNIT)
+    uninstall(handover.box, UNIT)
+    assert handover.serves() == "old"
+    old = see(handover.box, OLD)
+    assert (old.active, old.enabled, old.answers) == (True, True, True)
+    assert handover.left() == []
+
+
+def test_where_a_proof_is_refuted_the_older_one_comes_back(handover):
+    install(handover.box, handover.plan())
+    assert take_back(handover.box, UNIT).endswith(f"{OLD} was brought back and answers")
+    assert handover.serves() == "old"
+    assert see(handover.box, OLD).enabled
+    assert handover.show("LoadState") == "not-found"
+
+
+def test_what_gave_way_and_is_gone_since_is_said_and_holds_up_nothing(handover):
+    install(handover.box, handover.plan())
+    handover.box.remove(f"/etc/systemd/system/{OLD}")
+    systemd.daemon_reload(handover.box)
+    said = f"{OLD} gave way to it and is gone: nothing is brought back"
+    assert said in plan_uninstall(handover.box, UNIT)
+    uninstall(handover.box, UNIT)
+    assert handover.left() == []
 
 
 def test_where_the_new_one_does_not_serve_the_older_one_comes_back(handover):
@@ -60,7 +87,7 @@ def test_where_the_new_one_does_not_serve_the_older_one_comes_back(handover):
     assert handover.show("LoadState") == "not-found"
 
 
-@pytest.mark.parametrize("step", [f"stop {OLD}", "start", f"disable {OLD}"])
+@pytest.mark.parametrize("step", STEPS)
 def test_a_box_that_dies_in_the_middle_of_it_boots_with_a_service(handover, step):
     killed_after(handover.box, handover.plan(), step)
     handover.box.cut()

@@ -4,15 +4,18 @@ import dataclasses
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
+from boxes import leave_out
 from standin_service import Folder, make_measured, make_params
 
 from runbook.cells import Cell, to_csv
 from runbook.install_service import record_monitoring
 from runbook.install_service.monitoring import METRICS, render_alerts, render_scrape
 from runbook.install_service.plan import make_target
+from runbook.launch.unit_file import parse_unit
 from runbook.params import ApiKey
 
 CELLS = [
@@ -94,16 +97,120 @@ def test_all_files_lie_in_the_run(tmp_path):
         params(), "fast", make_measured(18080), "# gate\n", "/usr/bin/python3", "run"
     )
     record_monitoring(folder, params(), made)
-    alive = ["standin-alive.service", "standin-alive.timer"]
-    names = ["prometheus-alerts.yaml", "prometheus-scrape.yaml", *alive]
+    timed = [
+        f"standin-{what}.{kind}" for what in ("alive", "drift") for kind in ("service", "timer")
+    ]
+    names = ["prometheus-alerts.yaml", "prometheus-scrape.yaml", *timed]
     assert sorted(path.name for path in (tmp_path / "service").iterdir()) == names
+    text = (tmp_path / "service/standin-drift.service").read_text()
+    program, *words = parse_unit(text).command()
+    assert Path(program).exists()
+    assert words == ["drift", str(tmp_path)]
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool on this machine")
+def promtool(folder, *words):
+    """Prometheus' own tool, of Debian's package ``prometheus``."""
+    if shutil.which("promtool") is None:
+        leave_out("no promtool on this machine: apt-get install prometheus")
+    done = subprocess.run(["promtool", *words], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("engine", ["sglang", "llamacpp"])
 def test_prometheus_takes_both(engine, tmp_path):
     (tmp_path / "alerts.yaml").write_text(render_alerts(params(engine), METERED, CELLS, "run"))
     (tmp_path / "scrape.yaml").write_text(render_scrape(params(engine), METERED))
-    for words in (["rules", "alerts.yaml"], ["config", "scrape.yaml"]):
-        done = subprocess.run(["promtool", "check", *words], cwd=tmp_path, capture_output=True)
-        assert done.returncode == 0, done.stderr
+    promtool(tmp_path, "check", "rules", "alerts.yaml")
+    promtool(tmp_path, "check", "config", "scrape.yaml")
+
+
+#: What a server shows each minute that is worse in everything than what was measured, by its own
+#: names: 900 tokens a minute in 600 steps (1.5 a step), first tokens in 1 to 2 s, 40 at once.
+WORSE = {
+    "sglang": {
+        "sglang:generation_tokens_total": "0+960x60",
+        "sglang:num_requests_total": "0+60x60",
+        "sglang:spec_verify_calls_total": "0+600x60",
+        "sglang:num_running_reqs": "30x60",
+        "sglang:num_queue_reqs": "10x60",
+        'sglang:time_to_first_token_seconds_bucket;le="1"': "0x60",
+        'sglang:time_to_first_token_seconds_bucket;le="2"': "0+60x60",
+        'sglang:time_to_first_token_seconds_bucket;le="+Inf"': "0+60x60",
+    },
+    "llamacpp": {
+        "llamacpp:tokens_predicted_total": "0+900x60",
+        "llamacpp:spec_decode_num_accepted_tokens_total": "0+300x60",
+        "llamacpp:requests_processing": "30x60",
+        "llamacpp:requests_deferred": "10x60",
+    },
+}
+#: And one that is as measured: 2.25 tokens a step, nothing waits.
+AS_MEASURED = {
+    "sglang": {
+        **WORSE["sglang"],
+        "sglang:generation_tokens_total": "0+1410x60",
+        "sglang:num_queue_reqs": "0x60",
+        'sglang:time_to_first_token_seconds_bucket;le="0.5"': "0+60x60",
+        'sglang:time_to_first_token_seconds_bucket;le="1"': "0+60x60",
+    },
+    "llamacpp": {
+        **WORSE["llamacpp"],
+        "llamacpp:spec_decode_num_accepted_tokens_total": "0+500x60",
+        "llamacpp:requests_deferred": "0x60",
+    },
+}
+DOWN = {'node_systemd_unit_state;name="standin-drift.service",state="failed"': "1x60"}
+
+
+@pytest.mark.parametrize("engine", ["sglang", "llamacpp"])
+def test_prometheus_raises_each_alert_for_what_is_worse_than_measured(engine, tmp_path):
+    alerts = render_alerts(params(engine), METERED, CELLS, "run")
+    (tmp_path / "alerts.yaml").write_text(alerts)
+    restarts = {METRICS[engine].tokens: "0+9x38 0+9x9 0+9x12"}
+    first = {"LlmServerFirstToken"} if engine == "sglang" else set()
+    worse = {"LlmServerQueue", "LlmServerBeyondMeasured", "LlmServerAcceptance", *first}
+    cases = [
+        (WORSE[engine] | {"up": "1x60"}, worse),
+        (AS_MEASURED[engine] | {"up": "1x60"}, set()),
+        ({"up": "0x60"} | DOWN, {"LlmServerDown", "LlmServerDrift"}),
+        (restarts, {"LlmServerRestarts"}),
+    ]
+    names = set(rules(alerts))
+    assert set.union(*(fires for _, fires in cases)) == names
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": [
+                {"series": series(name), "values": values} for name, values in shown.items()
+            ],
+            "alert_rule_test": [
+                {
+                    "eval_time": "50m",
+                    "alertname": name,
+                    "exp_alerts": [expected(alerts, name)] if name in fires else [],
+                }
+                for name in sorted(names)
+            ],
+        }
+        for shown, fires in cases
+    ]
+    text = yaml.safe_dump({"rule_files": ["alerts.yaml"], "tests": tests})
+    (tmp_path / "test.yaml").write_text(text)
+    promtool(tmp_path, "test", "rules", "test.yaml")
+
+
+def series(name):
+    """A series of the job, with the labels that stand behind a semicolon."""
+    name, _, labels = name.partition(";")
+    job = "" if name.startswith("node_") else ",".join(['job="standin"', *filter(None, [labels])])
+    return f"{name}{{{job or labels}}}"
+
+
+def expected(alerts, name):
+    rule = rules(alerts)[name]
+    labels = {"job": "standin"}
+    if name == "LlmServerDrift":
+        labels = {"name": "standin-drift.service", "state": "failed"}
+    if name == "LlmServerFirstToken":
+        labels = {}
+    return {"exp_labels": {**rule["labels"], **labels}, "exp_annotations": rule["annotations"]}

@@ -8,11 +8,11 @@ from standin_service import UNIT, make_measured, make_params
 
 from runbook.errors import BadInput, Blocked, NotHere
 from runbook.install_service import measured_in
-from runbook.install_service.apply import prunable
 from runbook.install_service.facts import HostFacts
 from runbook.install_service.meaning import meaning
 from runbook.install_service.places import Places
 from runbook.install_service.plan import make_plan, make_target, start_timeout
+from runbook.install_service.undo import prunable
 from runbook.launch.server import local_url
 from runbook.launch.unit_file import parse_unit
 

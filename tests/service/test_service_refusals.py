@@ -12,7 +12,6 @@ from runbook.errors import HostFailed, NotHere, RunbookError
 from runbook.hosts import LocalHost
 from runbook.hosts.local import WithoutSystemd
 from runbook.install_service import (
-    apply,
     facts,
     install,
     installed,
@@ -24,6 +23,7 @@ from runbook.install_service import (
     plan_uninstall,
     prove,
     status,
+    undo,
     uninstall,
 )
 from runbook.install_service.lock import locked
@@ -50,7 +50,7 @@ def machine(tmp_path, monkeypatch):
     for name in ("UNITS", "STATE", "LOCKS"):
         folder = tmp_path / name
         folder.mkdir()
-        for module in (places, apply, facts, lock):
+        for module in (places, undo, facts, lock):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, str(folder))
     (tmp_path / "UNITS" / UNIT).write_text("# managed\n")

@@ -5,7 +5,9 @@ what was begun.
 """
 
 import contextlib
+import dataclasses
 import os
+import re
 import signal
 import time
 
@@ -19,25 +21,25 @@ from runbook.install_service.facts import read_facts
 from runbook.install_service.plan import make_plan, make_target
 
 OLD, NEW = "none", "eagle"
-CHANGE = (
-    "generation",
-    "write gate",
-    f"write {UNIT}",
-    "daemon-reload",
-    "restart",
-    "current",
-    "prune",
-)
-FIRST = ("generation", f"write {UNIT}", "daemon-reload", "enable", "start")
+WRITES = ("generation", "write gate.py", "write guard.py", "write guard.json", f"write {UNIT}")
+CHANGE = (*WRITES, "daemon-reload", "restart", "current", "prune")
+FIRST = (*WRITES, "daemon-reload", "enable", "start", "current", "prune")
 
 
 def new_plan(deployment: Deployment):
-    """The newer service: another configuration and another gate."""
-    gate = probe.source("gate") + "# newer\n"
-    measured = deployment.measured(speculation=NEW)
-    interpreter = measured.spec.interpreter
-    target = make_target(deployment.params, "fast", measured, gate, interpreter, "test-run")
+    """The newer service: another configuration, another gate, another guard that knows more."""
+    gate, guard = (text + "# newer\n" for text in (probe.source("gate"), probe.guard_program()))
+    facts = {"usercustomize": {"loaded": None}}
+    measured = dataclasses.replace(deployment.measured(speculation=NEW), facts=facts)
+    target = make_target(
+        deployment.params, "fast", measured, gate, measured.spec.interpreter, "test-run", guard
+    )
     return make_plan(target, read_facts(deployment.box, UNIT))
+
+
+def plain(step):
+    """The name of a step without the hash of what it wrote."""
+    return re.sub(r"-[0-9a-f]{12}", "", step)
 
 
 def killed_after(box, plan, wanted):
@@ -48,7 +50,7 @@ def killed_after(box, plan, wanted):
         with contextlib.suppress(BaseException):
 
             def step(name):
-                if name.startswith(wanted):
+                if plain(name) == wanted:
                     os.write(tell, b"x")
                     time.sleep(600)
 
@@ -81,17 +83,27 @@ def finish(deployment):
     assert 1 <= len(gates) <= len(generations) <= 2
 
 
+def test_no_step_is_left_out_here(deployment: Deployment):
+    """What an apply does, each step of it, and in this order."""
+    steps = []
+    install(deployment.box, new_plan(deployment), step=steps.append)
+    assert tuple(map(plain, steps)) == FIRST
+    steps.clear()
+    install(deployment.box, deployment.plan(speculation=OLD), step=steps.append)
+    assert tuple(map(plain, steps)) == CHANGE
+
+
 @pytest.mark.parametrize("step", CHANGE)
 def test_after_any_step_of_a_change_the_box_boots_old_or_new(deployment: Deployment, step):
     install(deployment.box, deployment.plan(speculation=OLD))
     killed_after(deployment.box, new_plan(deployment), step)
     deployment.box.cut()
-    expected = OLD if step in CHANGE[:2] else NEW
+    expected = OLD if step in WRITES[:-1] else NEW
     assert serves(deployment) == expected
     finish(deployment)
 
 
-@pytest.mark.parametrize("step", CHANGE[2:6])
+@pytest.mark.parametrize("step", CHANGE[len(WRITES) - 1 : -1])
 def test_after_any_step_of_a_change_the_next_install_ends_it(deployment: Deployment, step):
     install(deployment.box, deployment.plan(speculation=OLD))
     killed_after(deployment.box, new_plan(deployment), step)
@@ -103,7 +115,7 @@ def test_after_any_step_of_a_change_the_next_install_ends_it(deployment: Deploym
 def test_after_any_step_of_a_first_install_it_boots_whole_or_not_at_all(deployment, step):
     killed_after(deployment.box, new_plan(deployment), step)
     deployment.box.cut()
-    if step in ("enable", "start"):
+    if step in FIRST[FIRST.index("enable") :]:
         assert serves(deployment) == NEW
     else:
         assert deployment.show("ActiveState") == "inactive"

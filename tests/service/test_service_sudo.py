@@ -1,9 +1,7 @@
 """An operator who is not root: everything through sudo, on the host itself and over ssh."""
 
-import os
-
 import pytest
-from boxes import python_of_nobody, run_as_nobody
+from boxes import leave_out, python_of_nobody, run_as_nobody
 from far import far
 from server_lives import free_port
 from standin_service import UNIT, make_measured, make_params
@@ -37,10 +35,7 @@ print(host.exists(f"/etc/systemd/system/{UNIT}"))
 def operator(far):
     """A user of the far host who may become root by sudo, without a password."""
     if far.box.run("sh", "-c", "command -v sudo", check=False).code:
-        reason = "no sudo on this machine: apt-get install sudo"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+        leave_out("no sudo on this machine: apt-get install sudo")
     far.box.run("useradd", "--create-home", "--shell", "/bin/sh", "oncall")
     far.box.run("usermod", "--password", "*", "oncall")  # a locked one may not log in
     far.box.write("/etc/sudoers.d/oncall", "oncall ALL=(ALL) NOPASSWD: ALL\n", 0o440)

@@ -15,8 +15,10 @@ from runbook.launch.spec import LaunchSpec
 from runbook.probe.ask import ServingFacts
 from runbook.rehearsal import serve_llamacpp
 from runbook.verbs import adopting
+from runbook.verbs.adopting import Unit
 
 SECRET = "s3cret-Value-77"
+NONE = Unit()
 FACTS = ServingFacts({"packages": {"sglang": "0.5.10", "xllamacpp": None}}, {})
 SGLANG = [
     *("-m", "sglang.launch_server", "--model", "/m/Kimi-K2.5", "--port=31000", "--tp", "8"),
@@ -36,7 +38,7 @@ def adopted(*words, env=None, **more):
 
 def test_a_speculating_sglang_becomes_a_baseline_and_what_was_found():
     env = {"SGLANG_ENABLE_SPEC_V2": "True", "NCCL_P2P_LEVEL": "SYS"}
-    text = adopting.render(adopted(*SGLANG, env=env), FACTS, None, "process 7")
+    text = adopting.render(adopted(*SGLANG, env=env), FACTS, NONE, "process 7")
     made = loaded(text)
     assert made.name == "kimi-k2.5"
     assert made.server.model_dump(include={"model", "draft", "port", "interpreter"}) == {
@@ -61,7 +63,7 @@ def test_a_speculating_sglang_becomes_a_baseline_and_what_was_found():
 
 def test_without_speculation_it_is_the_baseline():
     made = loaded(
-        adopting.render(adopted("-m", "sglang.launch_server", "--model", "/m"), FACTS, None, "")
+        adopting.render(adopted("-m", "sglang.launch_server", "--model", "/m"), FACTS, NONE, "")
     )
     assert [one.name for one in made.configurations] == ["baseline"]
     assert (made.choose.expected, made.server.port) == (None, 30000)
@@ -71,7 +73,7 @@ def test_a_server_of_the_rehearsal_keeps_its_launch():
     given = params.load(Path(__file__).parents[2] / "params" / "rehearsal.yaml")
     lean = given.configuration("ngram-lean")
     spec = engine_for(given.server).launch_spec(given, lean)
-    made = loaded(adopting.render(Adopted(spec), ServingFacts({}, {}), "llm.service", ""))
+    made = loaded(adopting.render(Adopted(spec), ServingFacts({}, {}), Unit("llm.service"), ""))
     again = engine_for(made.server).launch_spec(made, made.configuration("adopted"))
     assert set(again.argv) == set(spec.argv)
     assert (again.env, again.cwd, again.nofile) == (spec.env, spec.cwd, spec.nofile)
@@ -90,12 +92,43 @@ def test_the_comments_say_what_was_left_out_and_never_a_secret():
     )
     environ = {"HF_TOKEN": SECRET, "TERM": "xterm", "X\ny": "z"}
     seen = Seen(7, argv, environ, "/", "/v/bin/python", "root")
-    text = adopting.render(adopt_launch(seen), FACTS, "x.service", "process 7")
+    text = adopting.render(adopt_launch(seen), FACTS, Unit("x.service"), "process 7")
     head = [line for line in text.splitlines() if line.startswith("#")]
-    for said in ("HF_TOKEN", "--api-key", "TERM", "--config is left out", "x.service", "nofile"):
+    for said in (
+        "HF_TOKEN",
+        "--api-key",
+        "TERM",
+        "--config /c.yaml is left out",
+        "x.service",
+        "nofile",
+    ):
         assert said in " ".join(head)
     assert SECRET not in text
-    assert loaded(text).service.unit == "x.service"
+    assert loaded(text).service.unit == "sglang-kimi-k2.5.service"
+
+
+@pytest.mark.parametrize(
+    ("runs_in", "unit", "replaces", "said"),
+    [
+        (Unit(), "sglang-kimi-k2.5.service", [], "in no unit: end it yourself"),
+        (Unit("session-3.scope"), "sglang-kimi-k2.5.service", [], "a login session: end it"),
+        (Unit("user@0.service"), "sglang-kimi-k2.5.service", [], "a login session: end it"),
+        (Unit("llm.service"), "sglang-kimi-k2.5.service", ["llm.service"], "gives way"),
+        (
+            Unit("sglang-kimi-k2.5.service"),
+            "sglang-kimi-k2.5-runbook.service",
+            ["sglang-kimi-k2.5.service"],
+            "never overwritten",
+        ),
+        (Unit("llm.service", ours=True), "llm.service", [], "process 7"),
+    ],
+)
+def test_what_runs_now_gives_way_to_a_unit_of_its_own(runs_in, unit, replaces, said):
+    text = adopting.render(adopted(*SGLANG), FACTS, runs_in, "process 7")
+    service = loaded(text).service
+    assert (service.unit, service.replaces) == (unit, replaces)
+    assert said in text
+    assert "it had none of these, which every launch here has: PATH, HOME" in text
 
 
 @pytest.mark.parametrize(
