@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -12,7 +13,7 @@ from typing import TextIO
 
 import pytest
 
-from runbook.hosts.box import Box
+from runbook.hosts import Box, LocalHost, SshHost
 from runbook.hosts.box_needs import cgroup2_folder, why_no_box
 from runbook.owning import owner
 
@@ -32,12 +33,28 @@ def leave_out(reason: str) -> None:
     pytest.skip(reason)
 
 
+#: Where set, the tests of a box run on another host: ``local``, or an address and a configuration
+#: of ssh. A box sets it, in which they run once more.
+HOST = "RUNBOOK_TEST_HOST"
+#: Debian's sshd is not on everybody's PATH.
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+
+
 @pytest.fixture(scope="module")
 def box(tmp_path_factory):
     """A booted box, shared by the tests of one file."""
+    kind, *ssh = os.environ.get(HOST, "box").split()
+    if kind == "local":
+        yield LocalHost()
+        return
+    if kind == "ssh":
+        with SshHost(ssh[0], config=ssh[1]) as host:
+            yield host
+        return
     folder = tmp_path_factory.mktemp("box")
     need_box(folder)
-    with Box(folder / "box", [Path(__file__).parents[1]]) as booted:
+    seen = [Path(__file__).parents[1], *([Path(SSHD).parents[1]] if SSHD else [])]
+    with Box(folder / "box", seen) as booted:
         yield booted
 
 

@@ -1,17 +1,14 @@
 """A host behind a real sshd: a box on loopback."""
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from boxes import leave_out, need_box, wait_until
+from boxes import SSHD, leave_out, wait_until
 from server_lives import free_port
 
 from runbook.hosts import Box
-
-SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 
 def need_sshd() -> None:
@@ -66,13 +63,9 @@ class Far:
 
 
 @pytest.fixture(scope="module")
-def far(tmp_path_factory):
-    """A far host, shared by the tests of one file."""
+def far(box, tmp_path_factory):
+    """The box as a far host, shared by the tests of one file."""
     need_sshd()
-    folder = tmp_path_factory.mktemp("far")
-    need_box(folder)
-    seen = [Path(__file__).parents[1], Path(SSHD).parents[1]]
-    with Box(folder / "box", seen) as box:
-        made = Far(box, folder)
-        made.serve()
-        yield made
+    made = Far(box, tmp_path_factory.mktemp("far"))
+    made.serve()
+    return made

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import pwd
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from runbook.errors import BadInput
-from runbook.launch.spec import LaunchSpec
+from runbook.launch.spec import STATE, LaunchSpec
 from runbook.params import Configuration, Params
 
 #: Under this name a server finds its API key in ``$CREDENTIALS_DIRECTORY``.
@@ -18,7 +20,12 @@ ALWAYS_SET = ("PATH", "HOME", "PYTHONUNBUFFERED")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def assemble_spec(params: Params, configuration: Configuration, argv: Sequence[str]) -> LaunchSpec:
+def assemble_spec(
+    params: Params,
+    configuration: Configuration,
+    argv: Sequence[str],
+    files: Mapping[str, str] | None = None,
+) -> LaunchSpec:
     """The launch of ``argv`` for one configuration. Raises ``BadInput`` for an unknown user.
 
     The environment is whole: a fixed PATH, the user's HOME, unbuffered output, then what the
@@ -39,7 +46,19 @@ def assemble_spec(params: Params, configuration: Configuration, argv: Sequence[s
         nofile=service.nofile,
         memlock=service.memlock,
         credentials={KEY_CREDENTIAL: server.api_key.file} if server.api_key else {},
+        files=files or {},
     )
+
+
+def own_program(params: Params, program: Path) -> tuple[str, dict[str, str]]:
+    """A program of the runbook as a launch names it, and what is to be written for it: over ssh it
+    goes along, beside the unit and named by its content."""
+    if params.host.kind != "ssh":
+        return str(program), {}
+    text = program.read_text()
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    path = f"{STATE}/{params.service.unit}/launcher-{digest}-{program.name}"
+    return path, {path: text}
 
 
 def _home_of(user: str) -> str:

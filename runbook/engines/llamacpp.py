@@ -10,7 +10,7 @@ from typing import Any
 
 from runbook.checks import Check, Status
 from runbook.engines.answers import text, whole
-from runbook.engines.assemble import KEY_CREDENTIAL, assemble_spec
+from runbook.engines.assemble import KEY_CREDENTIAL, assemble_spec, own_program
 from runbook.engines.base import Counters, ServerInfo
 from runbook.engines.ladder import Endpoint, wait_idle, wait_ready
 from runbook.engines.prometheus import parse_metrics, total
@@ -83,7 +83,8 @@ class LlamaCpp:
                 f"--parallel {most}, or benchmark.concurrencies up to {slots}",
             )
         interpreter = server.interpreter or sys.executable
-        return assemble_spec(params, configuration, [interpreter, str(_LAUNCHER), *arguments])
+        launcher, files = own_program(params, _LAUNCHER)
+        return assemble_spec(params, configuration, [interpreter, launcher, *arguments], files)
 
     def wait_ready(self, url: str, alive: Callable[[], bool], timeout_s: float) -> float:
         """As in ``Engine``."""

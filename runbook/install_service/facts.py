@@ -78,8 +78,8 @@ class HostFacts:
 
     @property
     def beside(self) -> dict[str, str]:
-        """Path -> text of the gates, of the guards and of what these expect."""
-        starts = tuple(f"{self.places.root}/{kind}-" for kind in ("gate", "guard"))
+        """Path -> text of the gates, of the guards and of what these expect, of the launchers."""
+        starts = tuple(f"{self.places.root}/{kind}-" for kind in ("gate", "guard", "launcher"))
         return {path: text for path, text in self.files.items() if path.startswith(starts)}
 
     @property

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from runbook.launch.spec import STATE
+
 UNITS = "/etc/systemd/system"
-STATE = "/var/lib/golive-runbook"
 LOCKS = "/run/golive-runbook"
 
 #: Generations kept besides the current one.
@@ -95,7 +96,7 @@ class Target:
         if self.guard_text:
             found[self.places.guard(self.guard_text)] = self.guard_text
             found[self.places.expected(self.expected_text)] = self.expected_text
-        return found
+        return found | dict(self.manifest["spec"].get("files") or {})
 
     @property
     def kept(self) -> dict[str, str]:

@@ -26,6 +26,10 @@ MANAGER_SETS = frozenset(
 )
 
 
+#: Where the runbook keeps its files on a host, a folder a unit.
+STATE = "/var/lib/golive-runbook"
+
+
 @dataclass(frozen=True)
 class LaunchSpec:
     """One server launch.
@@ -35,6 +39,7 @@ class LaunchSpec:
     ``user``: a name, empty for root. ``nofile`` and ``memlock``: resource limits in files and
     bytes, ``None`` for no limit (infinity). ``credentials``: name -> absolute path of a file that
     the server finds as ``$CREDENTIALS_DIRECTORY/name``; the content is never part of the spec.
+    ``files``: path -> text of programs of the runbook that are to be there before a start.
     """
 
     argv: tuple[str, ...]
@@ -44,6 +49,7 @@ class LaunchSpec:
     nofile: int | None = 1048576
     memlock: int | None = None
     credentials: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def interpreter(self) -> str:
@@ -52,7 +58,10 @@ class LaunchSpec:
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) over every field: equal fingerprints are equal launches."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        fields = asdict(self)
+        if not self.files:
+            del fields["files"]
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
     def shell_command(self) -> str:
         """The launch by hand, to paste into a POSIX shell: ``cd``, ``env -i``, an option a line."""

@@ -117,8 +117,15 @@ class UnitLauncher(Launcher):
         settings = UnitSettings(f"Benchmark of {name}", start_timeout_s, stop_timeout_s)
         text = render_unit(spec, settings)
         since_s = now_s(self.host)
+        made = _missing(self.host, spec)
         with ExitStack() as undo:
-            undo.enter_context(watched(self.host, name, _removal(unit)))
+            removal = [*_removal(unit), *(["rm", "-rf", "--", path] for path in made)]
+            undo.enter_context(watched(self.host, name, removal))
+            for path in made:
+                undo.callback(self.host.remove, path)
+            for path, program in spec.files.items():
+                self.host.make_dir(PurePosixPath(path).parent)
+                self.host.write(path, program)
             undo.callback(_remove, self.host, unit, stop_timeout_s)
             self.host.write(RUNTIME_UNITS / unit, text)
             daemon_reload(self.host)
@@ -195,6 +202,16 @@ def watched(host: Host, name: str, orders: Sequence[Sequence[str]]) -> Iterator[
         yield
     finally:
         host.run("systemctl", "stop", "--", unit, check=False)
+
+
+def _missing(host: Host, spec: LaunchSpec) -> list[str]:
+    """What has to be made for the files of a launch, each by its uppermost folder that is not
+    there; an installed service may have them already."""
+    found = []
+    for path in map(PurePosixPath, spec.files):
+        ways = [*reversed(path.parents), path]
+        found += [str(way) for way in ways if not host.exists(way)][:1]
+    return found
 
 
 def _removal(unit: str) -> list[list[str]]:

@@ -130,7 +130,6 @@ class ApiKey(Strict):
     """Where the server's key comes from; the value itself is never a parameter."""
 
     file: AbsolutePath = Field(description="a file, mode 0600, that holds the key alone")
-    allow_argv: bool = Field(False, description="accept that the key shows in the arguments")
 
 
 class Timeouts(Strict):
@@ -496,17 +495,12 @@ class Params(Strict):
         return (*mixed, *((concurrency, 0) for concurrency in short))
 
     def _refuse_what_lies_here(self) -> None:
-        """Over ssh nothing is copied to the host but unit, gate and guard."""
+        """Over ssh nothing is copied to the host but unit, gate, guard and launcher."""
         server = self.server
         if self.host.kind != "ssh":
             return
         if not server.interpreter or server.model.startswith("embedded:"):
             raise ValueError("over ssh, server.interpreter and server.model are paths of that host")
-        if server.api_key is not None and not server.api_key.allow_argv:
-            raise ValueError(
-                "over ssh the launcher that reads the API key is not on that host: run the runbook "
-                "there (host.kind: local), or set server.api_key.allow_argv"
-            )
 
     def configuration(self, name: str) -> Configuration:
         """The configuration of that name. Raises ``BadInput`` with the nearest name."""

@@ -83,7 +83,6 @@ LOOKS_AT: Mapping[str, str] = {
     "sglang_request_cap": "Every concurrency can run at once, under the same cap everywhere.",
     "sglang_alike": "The configurations differ in nothing but speculation.",
     "sglang_pcie": "Nothing is asked for that does nothing without NVLink; lists what applies.",
-    "sglang_key": "The API key is not among the arguments.",
     "sglang_arguments": "SGLang's own parser takes every command line as it was meant.",
 }
 

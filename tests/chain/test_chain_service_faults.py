@@ -32,7 +32,7 @@ def chosen(tmp_path_factory):
     key = folder / "key"
     key.write_text(KEY)
     key.chmod(0o600)
-    path, port = short_parameters(folder, api_key={"file": str(key), "allow_argv": False})
+    path, port = short_parameters(folder, api_key={"file": str(key)})
     words = ["run", path, "--out", folder / "run", "--to", "choose", *overrides(*SHORT)]
     ended = runbook(*words)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -10,32 +10,17 @@ import threading
 from pathlib import Path
 
 import pytest
-from far import far
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runbook import atomic
 from runbook.errors import HostFailed
-from runbook.hosts import LocalHost, SshHost
+from runbook.hosts import LocalHost
 from runbook.hosts.base import far_side
-
-__all__ = ["far"]
 
 NAMES = st.text(
     st.characters(blacklist_categories=("Cs",), blacklist_characters="/\0"), min_size=1, max_size=40
 ).filter(lambda name: name not in (".", "..") and len(os.fsencode(name)) < 200)
-
-
-@pytest.fixture(params=["local", "box", "ssh"])
-def host(request):
-    if request.param == "local":
-        yield LocalHost()
-    elif request.param == "box":
-        yield request.getfixturevalue("box")
-    else:
-        far = request.getfixturevalue("far")
-        with SshHost(far.address, config=far.config) as opened:
-            yield opened
 
 
 @pytest.fixture

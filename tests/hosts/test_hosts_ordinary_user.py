@@ -2,6 +2,7 @@
 
 import json
 import os
+import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -81,6 +82,21 @@ def test_without_a_cgroup_or_a_folder_of_ones_own_each_is_named(own):
     assert "no cgroup in " in reason
     assert "systemd-run --user --scope --property=Delegate=yes" in reason
     assert "no files can be made in /var/lib (Permission denied): use another folder" in reason
+
+
+def test_where_the_kernel_denies_namespaces_that_is_what_is_said(box):
+    """Denied for real, as by a service manager or a container: ``unshare`` fails."""
+    python = python_of_nobody()
+    limits = ["--property=User=nobody", "--property=RestrictNamespaces=yes"]
+    run = ["systemd-run", "--quiet", "--pipe", "--wait", "--collect", *limits]
+    path = f"PYTHONPATH={CLONE}:{sysconfig.get_path('purelib')}"
+    done = box.run(*run, "env", path, python, "-c", ASK, "/var/tmp", check=False)
+    assert done.code == 0, done.err
+    reason = json.loads(done.out)
+    assert "no private namespaces (unshare: unshare failed: Operation not permitted): " in reason
+    assert "or run as root" in reason
+    assert "no cgroup in /sys/fs/cgroup/system.slice/run-" in reason
+    assert "Delegate=yes" in reason
 
 
 @pytest.mark.parametrize(

@@ -8,36 +8,12 @@ from pathlib import Path
 
 import pytest
 from boxes import wait_until
-from far import far
 
 from runbook import params
 from runbook.errors import HostFailed, ParameterError
 from runbook.hosts import SshHost, open_host
 from runbook.launch import systemd
 from runbook.launch.resting import resting, see
-
-__all__ = ["far"]
-
-
-@pytest.fixture
-def host(far):
-    with SshHost(far.address, config=far.config) as opened:
-        yield opened
-
-
-def test_commands_get_their_words_input_code_and_environment(host, monkeypatch):
-    nasty = ["a b", "$HOME", "it's", '"x"', "", "-n", "*", "\\", "ü", "a\nb"]
-    out = host.run("printf", "<%s>", *nasty).out
-    assert out == "".join(f"<{word}>" for word in nasty)
-    assert host.run("cat", stdin=b"a\0\xff").out == "a\0\\xff"
-    assert host.run("sh", "-c", "exit 7", check=False).code == 7
-    monkeypatch.setenv("LEAK", "1")
-    assert "LEAK" not in host.run("env").out
-    assert "SSH_CONNECTION" not in host.run("env").out
-    with pytest.raises(HostFailed, match="had not ended"):
-        host.run("sleep", "777", timeout_s=0.5)
-    assert host.why_no_systemd() is None
-    assert host.python.startswith("/")
 
 
 def test_one_connection_serves_all_and_its_end_is_seen_there(far):

@@ -22,11 +22,14 @@ class StandIn:
     name = "standin"
     overwrites = frozenset()
 
+    def __init__(self, key_file=None):
+        self.key_file = key_file
+
     def wait_ready(self, url, alive, timeout_s):
-        return wait_ready(Endpoint(url), alive, timeout_s)
+        return wait_ready(Endpoint(url, self.key_file), alive, timeout_s)
 
     def info(self, url):
-        said = Endpoint(url).get_json("/info")
+        said = Endpoint(url, self.key_file).get_json("/info")
         return ServerInfo(said["model"], said["speculation"], None, {})
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from standin_service import UNIT, Folder, StandIn, make_measured, make_params
 
-from runbook.errors import HostFailed, NotHere, RunbookError
+from runbook.errors import NotHere, RunbookError
 from runbook.hosts import LocalHost
 from runbook.hosts.local import WithoutSystemd
 from runbook.install_service import (
@@ -201,12 +201,6 @@ def test_a_lock_that_may_not_be_written_is_said_to_need_root(open_folder):
     assert said.startswith(f"HostFailed: locking the unit on local: {guard}: Permission denied\n")
     assert "as root" in said
     assert "Traceback" not in said
-
-
-def test_a_script_that_fails_says_its_reason_alone():
-    with pytest.raises(HostFailed) as error:
-        LocalHost().run_script("a look", "import sys; sys.exit(f'{sys.argv[1]}: gone')", "/x")
-    assert error.value.found == "a look on local: /x: gone"
 
 
 ASK = """

@@ -60,7 +60,7 @@ def check_releases(
         faults = _grouped(name, cases, judge)
         checks += faults or [Check(name, "pass", summary(cases))]
     checks += [*check_cap(params, cases), check_alike(cases), *_check_pcie(params, cases)]
-    return [*checks, *_check_key(params)]
+    return checks
 
 
 def _grouped(
@@ -258,15 +258,6 @@ def _check_pcie(params: Params, cases: Sequence[Case]) -> list[Check]:
     ]
 
 
-def _check_key(params: Params) -> list[Check]:
-    key = params.server.api_key
-    if key is None or not key.allow_argv:
-        return []
-    found = "the API key stands in the arguments: ps, the unit and every record show it"
-    fix = "leave server.api_key.allow_argv out: the launcher hands the key over unseen"
-    return [Check("sglang_key", "warn", found, "a key that nobody can read", fix)]
-
-
 #: Names of all checks here.
 STACK_CHECKS = (
     "sglang_release",
@@ -274,5 +265,4 @@ STACK_CHECKS = (
     "sglang_request_cap",
     "sglang_alike",
     "sglang_pcie",
-    "sglang_key",
 )

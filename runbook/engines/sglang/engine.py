@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from runbook.checks import Check
-from runbook.engines.assemble import assemble_spec
+from runbook.engines.assemble import assemble_spec, own_program
 from runbook.engines.base import Counters, ServerInfo
-from runbook.engines.ladder import Endpoint, read_key, wait_idle, wait_ready
+from runbook.engines.ladder import Endpoint, wait_idle, wait_ready
 from runbook.engines.prometheus import parse_metrics, total
 from runbook.engines.secrets import without_secrets
 from runbook.engines.sglang import serve_sglang
@@ -96,14 +96,13 @@ class SGLang:
             *server.args,
             *configuration.args,
         ]
-        start = ["-m", _MODULE]
-        if server.api_key and server.api_key.allow_argv:
-            arguments.append(f"--api-key={read_key(server.api_key.file)}")
-        elif server.api_key:
-            start = [str(_LAUNCHER)]
+        start, files = ["-m", _MODULE], dict[str, str]()
+        if server.api_key:
+            launcher, files = own_program(params, _LAUNCHER)
+            start = [launcher]
         interpreter = server.interpreter or sys.executable
         placed = params.model_copy(update={"server": server})
-        return assemble_spec(placed, configuration, [interpreter, *start, *arguments])
+        return assemble_spec(placed, configuration, [interpreter, *start, *arguments], files)
 
     def wait_ready(self, url: str, alive: Callable[[], bool], timeout_s: float) -> float:
         """As in ``Engine``; after the completion ``/server_info`` must answer too: a server can

@@ -12,7 +12,7 @@ from runbook.engines.assemble import KEY_CREDENTIAL
 from runbook.engines.sglang import serve_sglang
 from runbook.engines.sglang.engine import SGLang
 from runbook.errors import BadInput, NotHere
-from runbook.params import load
+from runbook.params import Host, load
 
 PRODUCTION = Path(__file__).parents[3] / "params" / "kimi-k2.5-8x-rtx-pro-6000.yaml"
 LAUNCHER = Path(serve_sglang.__file__)
@@ -161,11 +161,17 @@ def test_the_key_never_stands_in_the_launch(tmp_path):
     assert serve_sglang.CREDENTIAL == KEY_CREDENTIAL
 
 
-def test_the_key_among_the_arguments_only_where_that_is_allowed(tmp_path):
-    params = keyed(tmp_path, allow_argv=True)
-    spec = SGLang().launch_spec(params, params.configuration("baseline"))
-    assert spec.argv[1:3] == ("-m", "sglang.launch_server")
-    assert spec.argv[-1] == f"--api-key={KEY}"
+def test_over_ssh_the_launcher_goes_along_named_by_its_content(tmp_path):
+    params = keyed(tmp_path)
+    local = SGLang().launch_spec(params, params.configuration("baseline"))
+    far = params.model_copy(update={"host": Host(kind="ssh", address="root@gpu")})
+    spec = SGLang().launch_spec(far, far.configuration("baseline"))
+    [(path, text)] = spec.files.items()
+    assert spec.argv == (local.argv[0], path, *local.argv[2:])
+    assert text == Path(serve_sglang.__file__).read_text()
+    assert path.startswith(f"/var/lib/golive-runbook/{params.service.unit}/launcher-")
+    assert KEY not in repr(spec)
+    assert (local.files, spec.fingerprint() == local.fingerprint()) == ({}, False)
 
 
 SERVER = """

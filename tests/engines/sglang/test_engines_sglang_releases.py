@@ -406,12 +406,6 @@ def test_a_switch_that_is_no_truth_value():
     assert "no truth value" in check("0.5.12", env={SPEC_V2: "maybe"})["sglang_variables"][1]
 
 
-def test_a_key_among_the_arguments_is_said():
-    key = {"file": "/key", "allow_argv": True}
-    assert "ps, the unit" in check("0.5.12", api_key=key)["sglang_key"][1]
-    assert check("0.5.12", api_key={"file": "/key"}) == {}
-
-
 def test_every_fault_says_what_to_do():
     how = {"name": "a-v1", "env": {SPEC_V2: "x", "SGL_A": "1"}}
     for version in (*READ, "0.6.0"):
@@ -429,8 +423,7 @@ def test_the_production_file_passes_on_its_releases_alone():
 
 
 def test_the_names_of_all_checks_are_known():
-    key = {"file": "/key", "allow_argv": True}
-    checks = check_releases(params(api_key=key), "0.5.12", read_model(KIMI), read_model(MLA_DRAFT))
+    checks = check_releases(params(), "0.5.12", read_model(KIMI), read_model(MLA_DRAFT))
     assert {c.name for c in [*checks, *pcie("0.5.12")]} == set(STACK_CHECKS)
 
 
