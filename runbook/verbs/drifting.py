@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -44,7 +44,8 @@ def look(work: Work) -> list[Check]:
     service = room.Service(work.host, work.params, target, engine_for(work.params.server))
     measured = None
     if target.manifest.get("run") == work.folder.name:
-        measured = room.measured_in(work.run, target.manifest["configuration"])
+        with suppress(NotHere):
+            measured = room.measured_in(work.run, target.manifest["configuration"])
     return room.read_drift(service, measured)
 
 
@@ -66,12 +67,16 @@ _MARKS = {"fail": "drift", "unknown": "unknown", "warn": "warned"}
 
 
 def as_text(checks: list[Check], unit: str) -> str:
-    """What is not as it should be, a line each, and the verdict."""
-    lines = []
+    """What is not as it should be, alike things in one line, then what to do; and the verdict."""
+    groups: dict[str, dict[str, list[str]]] = {}
     for check in checks:
         if mark := _MARKS.get(check.status):
-            lines.append(f"{mark}: {check.name}: {check.found}; wanted: {check.wanted}")
-            lines.append(f"  next: {check.fix}")
+            said = f"{mark}: {{}}: {check.found}; wanted: {check.wanted}"
+            groups.setdefault(check.fix, {}).setdefault(said, []).append(check.name)
+    lines = []
+    for fix, group in groups.items():
+        lines += [said.replace("{}", ", ".join(names), 1) for said, names in group.items()]
+        lines.append(f"  next: {fix}")
     bad = room.drifted(checks)
     unknown = sum(check.status == "unknown" for check in checks)
     good = sum(check.status == "pass" for check in checks)

@@ -3,11 +3,13 @@
 import dataclasses
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
-from standin_service import SERVER, UNIT, Deployment, StandIn
+from standin_service import SERVER, UNIT, Deployment, StandIn, make_params
 
-from runbook.errors import NotProved
+from runbook.checks import Check
+from runbook.errors import BadInput, NotProved
 from runbook.install_service import (
     Service,
     drifted,
@@ -20,6 +22,7 @@ from runbook.install_service import (
 )
 from runbook.launch.lint import lint
 from runbook.probe.ask import Questions, ask_serving
+from runbook.verbs import drifting
 from runbook.verbs.drifting import as_text
 
 MODEL = "/opt/model.bin"
@@ -86,6 +89,18 @@ def test_a_service_as_measured_has_no_drift_and_each_change_is_named(guarded):
     assert "active" in names(drift(guarded))
 
 
+def test_a_watch_looks_again_until_there_is_drift(monkeypatch):
+    looks = [[Check("files", "pass", "as installed")], [Check("files", "fail", "x", "y", "z")]]
+    said = []
+    monkeypatch.setattr(drifting, "look", lambda work: looks.pop(0))
+    work = SimpleNamespace(params=make_params(1))
+    assert drifting.watch(work, 0.01, said.append, as_json=False) == 1
+    assert said[0] == f"VERDICT ok: {UNIT}: 1 as measured, 0 drifted, 0 unknown"
+    assert said[1].startswith("drift: files: x; wanted: y\n  next: z\nVERDICT NO")
+    with pytest.raises(BadInput, match="--watch 0"):
+        drifting.watch(work, 0, said.append, as_json=False)
+
+
 BROKEN = """[Service]
 ExecStart=-bin/server --api-key=k $HOME
 Environment=A=$B
@@ -108,13 +123,19 @@ def test_whatever_is_not_as_it_should_be_says_what_was_found_wanted_and_what_to_
     service = Service(box, guarded.params, made.target, StandIn())
     stopped = read_drift(service)
     linted = [*lint(BROKEN, box, UNIT), *lint("[Service]\nEnvironment='A=1\n")]
+    linted += lint("[Service]\nExecStart=/bin/true\n", box, UNIT)
     others = [one for one in (*running, *stopped, *linted) if one.status != "pass"]
     assert {one.status for one in others} >= {"fail", "unknown", "skipped", "warn"}
     rules = ("environment", "secrets", "command", "user", "directory", "files", "verify", "syntax")
     assert {f"unit: {rule}" for rule in rules} <= {one.name for one in others}
     assert [one for one in others if not (one.found and one.wanted and one.fix)] == []
     said = as_text(stopped, UNIT)
-    assert said.count("\n  next: ") == said.count("; wanted: ") > 10
+    gone = (
+        "arguments, environment, worker environment, working directory, interpreter, user, limits"
+    )
+    assert f"drift: {gone}: no process runs; wanted: " in said
+    told = {one.fix for one in stopped if one.status in ("fail", "unknown", "warn")}
+    assert said.count("\n  next: ") == len(told) > 3
 
 
 def test_a_level_of_warn_lets_it_start_and_says_so(guarded):
