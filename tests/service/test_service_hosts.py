@@ -14,7 +14,6 @@ __all__ = ["far"]
 ROOT = Path(__file__).parents[2]
 SAME = (
     "test_service_apply.py::test_install_change_back_and_gone",
-    "test_service_apply.py::test_a_hand_edit_is_shown_refused_and_kept",
     "test_service_handover.py::test_where_the_new_one_does_not_serve_the_older_one_comes_back",
 )
 
