@@ -96,6 +96,7 @@ def acceptance(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
         lambda config: by_concurrency(usable, config, lambda cell: cell.accept_length),
     )
     axes.axhline(1, color="#000000", lw=1, ls=":")
+    axes.set_ylim(top=max(2.0, axes.get_ylim()[1]))  # else chance acceptance fills the figure
     axes.set_ylabel("acceptance length (tok/step)")
     axes.set_title("Output tokens per verify step; dotted: no draft accepted", fontsize=10)
     draw_legend(drawn, {cell.config for cell in usable}, look)

@@ -1,5 +1,6 @@
 """Figures: whole PNGs, said in words, equal for equal data, one colour for one configuration."""
 
+import dataclasses
 import io
 import json
 import math
@@ -57,6 +58,13 @@ def test_without_data_it_says_so(name):
         figure = draw(name, [])
     words = ("no usable", "nothing", "not known", "no request")
     assert name == "ratio" or any(word in figure.alt for word in words)
+
+
+def test_next_to_no_acceptance_is_drawn_at_the_foot():
+    cells = [dataclasses.replace(one, accept_length=1.003) for one in measured_cells()]
+    pixels = matplotlib.image.imread(io.BytesIO(draw("acceptance", cells).png))[..., :3]
+    rows = ((pixels.max(-1) - pixels.min(-1)) > 0.3).any(-1).nonzero()[0] / len(pixels)
+    assert max(rows) > 0.6 and not [row for row in rows if 0.15 < row < 0.6]
 
 
 def test_equal_data_give_equal_bytes():
