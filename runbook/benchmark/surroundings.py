@@ -29,6 +29,7 @@ def surroundings_of(stack: Mapping[str, Any], config: str) -> dict[str, str | No
         "kernel": (told.get("kernel") or {}).get("release"),
         "Python": (told.get("python") or {}).get("version"),
         "what the start of Python does": _mark_of_start(told),
+        "NCCL, its settings files and its graph": _mark_of_nccl(told),
         **(told.get("packages") or {}),
     }
 
@@ -51,10 +52,22 @@ def _counted(values: Iterable[Any]) -> str | None:
 
 
 def _mark_of_start(told: Mapping[str, Any]) -> str | None:
-    """A hash of the ``sitecustomize.py`` that is loaded, and of what the start sets."""
-    site = told.get("sitecustomize")
-    if site is None:
+    """A hash of what Python loads at its start, and of the variables that this sets."""
+    sites = [told.get("sitecustomize"), told.get("usercustomize")]
+    if None in sites:
         return None
-    loaded = [one["sha256"] for one in site["candidates"] if one["path"] == site["loaded"]]
-    value = [loaded, told.get("environment")]
+    loaded = [
+        [one["sha256"] for one in site["candidates"] if one["path"] == site["loaded"]]
+        for site in sites
+        if site
+    ]
+    return _mark([loaded, told.get("environment")])
+
+
+def _mark_of_nccl(told: Mapping[str, Any]) -> str | None:
+    names = ("nccl", "nccl_conf", "nccl_graph")
+    return _mark([told.get(name) for name in names]) if told.get("nccl") else None
+
+
+def _mark(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

@@ -20,7 +20,14 @@ from far import far
 from stand_in import StandIn, Starter, params_of
 
 from runbook import cells
-from runbook.benchmark import load_measurements, measure, measure_briefly, verdict
+from runbook.benchmark import (
+    changes,
+    load_measurements,
+    measure,
+    measure_briefly,
+    surroundings_of,
+    verdict,
+)
 from runbook.benchmark.request_log import read_answers
 from runbook.engines import engine_for
 from runbook.errors import Blocked, NotHere
@@ -349,6 +356,23 @@ def test_a_cell_stands_on_the_same_stack_alone(bench, tmp_path: Path) -> None:
     ]
     found = bench(BASELINE, benchmark=few)  # nobody looked
     assert found.cells[0].life == 5 and "sglang 0.5.12, now unknown" in found.notes[-1]
+
+
+def test_what_python_loads_at_its_start_and_the_files_of_nccl_count() -> None:
+    def of(sha256: str, graph: str) -> dict[str, str | None]:
+        site = {"candidates": [{"path": "/s", "sha256": sha256}], "loaded": "/s"}
+        facts = {
+            **{"sitecustomize": site, "usercustomize": {**site, "loaded": None}},
+            **{"nccl": {"preload": ""}, "nccl_conf": {}, "nccl_graph": {"sha256": graph}},
+        }
+        return surroundings_of({"readings": {"serving": {"a": {"facts": facts}}}}, "a")
+
+    assert changes(of("x", "y"), of("x", "y")) == []
+    (said,) = changes(of("x", "y"), of("z", "y"))
+    assert said.startswith("what the start of Python does ")
+    (said,) = changes(of("x", "y"), of("x", "z"))
+    assert said.startswith("NCCL, its settings files and its graph ")
+    assert surroundings_of({}, "a") == {} and changes({}, {}) == []
 
 
 def test_warm_up_until_two_agree_and_the_end_cut_off(bench) -> None:
