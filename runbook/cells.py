@@ -19,8 +19,11 @@ CellStatus = Literal["ok", "void", "server_died", "not_run"]
 class Cell:
     """Figures of one cell; ``None`` is unknown. ``life`` is numbered over the whole run.
 
-    ``output_tok_s``: output tokens of usage per second of wall clock. ``tpot``: time per output
+    ``output_tok_s``: output tokens of usage per second of wall clock. ``ttfat``: time to the first
+    token that is no reasoning. ``tpot``: time per output
     token after the first; ``chunk_gap``: from event to event, which may bear several tokens.
+    ``age_s``: of the server, from its readiness to the begin of the cell. ``running``: requests
+    that it ran at once on average, by its own word, ``None`` where it tells none.
     ``client_share``: of a core, that of the busiest load worker; ``loop_lag_ms``: how late its
     event loop was, 99th percentile. ``round_trip_ms``, ``way_lag_ms``: of the way to a server on
     another host (``load.way``), ``None`` where it is on this one. ``rate_s``: requests a second
@@ -37,6 +40,7 @@ class Cell:
     output_tok_s: float | None = None
     ttft_p50_ms: float | None = None
     ttft_p99_ms: float | None = None
+    ttfat_p50_ms: float | None = None
     tpot_p50_ms: float | None = None
     tpot_p99_ms: float | None = None
     chunk_gap_p50_ms: float | None = None
@@ -46,6 +50,8 @@ class Cell:
     round_trip_ms: float | None = None
     way_lag_ms: float | None = None
     max_in_flight: int | None = None
+    running: float | None = None
+    age_s: float | None = None
     rate_s: float | None = None
     errors: int = 0
     status: CellStatus = "ok"

@@ -167,7 +167,8 @@ class Decision:
     """What the figures say, by the declared rule, and what would change it.
 
     ``choice`` is ``None`` when undecided or not choosable. ``blocks`` counts independent blocks
-    measured: blocks that share a server life count once.
+    measured: blocks that share a server life count once. ``failed_controls``: of equal launches
+    that came out as different beyond the margin; nothing is to be installed by such figures.
     """
 
     status: Status
@@ -186,6 +187,7 @@ class Decision:
     crossovers: tuple[Crossover, ...]
     advice: tuple[str, ...]
     notes: tuple[str, ...]
+    failed_controls: tuple[str, ...] = ()
 
     def effect(self, config: str) -> Effect:
         """The primary effect of ``config``. Raises ``KeyError``."""

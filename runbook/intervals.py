@@ -102,6 +102,28 @@ def too_few(n: int) -> str:
     return f"{n} {'block' if n == 1 else 'blocks'}: an interval needs at least {MIN_BLOCKS}"
 
 
+def cannot_exclude(n: int, values: Sequence[float] = ()) -> str:
+    """What fewer than three blocks leave open, in words; of two also in figures, by their own t
+    interval, which is no grounds for a choice: it has one degree of freedom."""
+    if n == 1:
+        return (
+            "it cannot be excluded that the luck of one server life, the order of the lives, a "
+            "drift of the machine or another user makes all of a difference: nothing is known of "
+            "the scatter, and a loss may hide behind a gain"
+        )
+    said = (
+        "two values of a scatter that nobody knows: a 95 % interval of two is "
+        f"{_t_quantile(1, CONFIDENCE):.1f} standard errors to each side, so a gain several times "
+        "as large as the blocks lie apart may be chance"
+    )
+    if len(values) == 2:
+        mean = math.fsum(values) / 2
+        half = _t_quantile(1, CONFIDENCE) * abs(values[0] - values[1]) / 2
+        low, high = (math.expm1(mean + side * half) * 100 for side in (-1, 1))
+        said += f"; here nothing from {low:+.1f} % to {high:+.1f} % is excluded"
+    return said
+
+
 def p_value(
     values: Sequence[float], null: float = 0.0, alternative: Alternative = "two-sided"
 ) -> float | None:

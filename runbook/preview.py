@@ -9,7 +9,6 @@ from runbook.engines import engine_for
 from runbook.launch.quoting import exec_line
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Params
-from runbook.progress import clock
 from runbook.verify_stack import require_known_checks
 from runbook.verify_stack.checks import CARD_CHECKS, DEPLOYMENT_CHECKS
 
@@ -23,14 +22,20 @@ def preview(parameters: Params) -> dict[str, Any]:
         for configuration in parameters.configurations
         for spec in [engine.launch_spec(parameters, configuration)]
     }
-    benchmark.plan_workload(parameters, benchmark.workload_of(parameters.workload).prompts)
+    asked = benchmark.workload_of(parameters.workload).prompts
+    benchmark.plan_workload(parameters, asked)
     cost = benchmark.estimate(parameters)
     return {
         "name": parameters.name,
         "identity": parameters.identity(),
-        "lives": len(launches) * parameters.benchmark.blocks,
+        "lives": cost.lives,
         "estimated_s": round(cost.seconds),
+        "loading_s": round(cost.loading_s),
+        "least_s": round(cost.least_s),
+        "most_s": round(cost.most_s),
         "estimate_assumes": cost.assumes,
+        "cost": cost.sentence,
+        "foreseen": benchmark.foresee(parameters, asked),
         "host": parameters.host.kind,
         "rests": parameters.service.replaces,
         "configurations": launches,
@@ -65,10 +70,10 @@ def as_text(shown: dict[str, Any]) -> str:
     looks = ", ".join(shown["not_looked_at"])
     lines += [f"Not looked at before the host is: {looks} (runbook facts PARAMS, there).", ""]
     lines.append(
-        f"The benchmark starts {shown['lives']} server lives and takes about "
-        f"{clock(shown['estimated_s'])} ({shown['estimate_assumes']}). The stages around it take "
+        f"The benchmark {shown['cost']}. The stages around it take "
         "seconds; installing and proving starts the server five times more."
     )
+    lines += [f"Known before it starts: {said}." for said in shown["foreseen"]]
     if shown["host"] == "ssh":
         lines.append(
             "The load would come over ssh, and its way would be measured with it: to measure, run "

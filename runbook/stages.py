@@ -10,7 +10,6 @@ import posixpath
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -57,13 +56,13 @@ def cost(work: Work) -> Markdown:
     """What the benchmark will cost in time, and what that estimate assumes."""
     if work.kind == "alone":
         return Markdown("One short block at the lowest concurrency: under a minute.")
-    found = benchmark_room.estimate(work.params)
-    lives = len(work.params.configurations) * work.params.benchmark.blocks
     rests = work.params.service.replaces
-    said = f" While it measures, {', '.join(rests)} rests (with `--apply` only)." if rests else ""
-    return Markdown(
-        f"{lives} server lives, about {progress.clock(found.seconds)} ({found.assumes}).{said}"
-    )
+    said = [f"It {benchmark_room.estimate(work.params).sentence}."]
+    if rests:
+        said.append(f"While it measures, {', '.join(rests)} rests (with `--apply` only).")
+    asked = benchmark_room.workload_of(work.params.workload).prompts
+    said += [f"Known before: {one}." for one in benchmark_room.foresee(work.params, asked)]
+    return Markdown("\n\n".join(said))
 
 
 def benchmark(work: Work) -> benchmark_room.Measurements:
@@ -149,8 +148,7 @@ def choose(work: Work) -> choose_room.Decision:
     names = [one.name for one in work.params.configurations]
     decision = choose_room.decide(measured.cells, work.params.choose, names)
     launches = {name: one.get("fingerprint", name) for name, one in measured.launches.items()}
-    controls = (one.sentence for one in choose_room.find_controls(decision, launches))
-    decision = replace(decision, notes=(*decision.notes, *controls))
+    decision = choose_room.with_controls(decision, launches)
     work.run.write("decision.json", decision.to_json())
     for advice in decision.advice:
         print(f"next: {advice}")

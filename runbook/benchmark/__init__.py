@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runbook.benchmark.cost import Cost, estimate, longest_s
+from runbook.benchmark.cost import Cost, estimate, foresee, longest_s
 from runbook.benchmark.measure import measure, measure_again, measure_briefly
 from runbook.benchmark.measurements import Measurements, load_measurements, verdict
 from runbook.benchmark.surroundings import changes, surroundings_of
@@ -13,6 +13,7 @@ __all__ = [
     "Measurements",
     "changes",
     "estimate",
+    "foresee",
     "load_measurements",
     "longest_s",
     "measure",

@@ -49,7 +49,7 @@ def try_longest(
     """
     tokens = params.stack.context_tokens
     wanted = f"an answer to a prompt of {tokens} tokens"
-    text = "\n\n".join(texts_of(prompts))
+    text = "\n\n".join(("Document 0.", *texts_of(prompts)))
 
     def prompt_of(characters: int) -> Prompt:
         words = (text * (characters // max(1, len(text)) + 1))[:characters]

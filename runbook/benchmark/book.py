@@ -15,6 +15,7 @@ from typing import Any
 from runbook import cells, params
 from runbook.benchmark.figures import total_of
 from runbook.benchmark.gpu_samples import Sampled, compare_clocks
+from runbook.benchmark.guards import Measured, guards
 from runbook.benchmark.measurements import Measurements, compare_all, compare_settings, key_of
 from runbook.benchmark.request_log import RequestLog
 from runbook.benchmark.surroundings import changes
@@ -34,13 +35,15 @@ MEASURED_ON = "measured on"
 
 @dataclass(frozen=True)
 class Launch:
-    """What is known of the launch of one configuration; ``load_s`` has one value a life."""
+    """What is known of the launch of one configuration; ``load_s`` has one value a life.
+    ``ready_s``: of this process's monotonic clock, when the server was."""
 
     spec: LaunchSpec
     kind: str
     load_s: tuple[float, ...] = ()
     info: ServerInfo | None = None
     checks: tuple[Check, ...] = ()
+    ready_s: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
         """The value in ``launches.json``."""
@@ -161,6 +164,18 @@ class Book:
         settings = compare_settings(self._launches, self._alike)
         return [*settings, *compare_all(self._cells, self._totals), *clocks]
 
+    def _guards(self) -> list[Check]:
+        return guards(
+            Measured(
+                self._run.params,
+                self._cells,
+                self._launches,
+                self._totals,
+                self._gpus,
+                self._alike,
+            )
+        )
+
     def _equality(self) -> list[str]:
         """How equal the answers are, where sampling does not make them differ by itself."""
         if self._run.params.workload.temperature > 0:
@@ -178,5 +193,6 @@ class Book:
             "characters_per_token": self.characters_per_token,
             "gpus": self._gpus,
             "remarks": self._remarks(),
+            "guards": [asdict(check) for check in self._guards()],
         }
         self._run.write_json("measured.json", state)

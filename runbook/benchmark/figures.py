@@ -21,6 +21,10 @@ LATE_SHARE, LATE_MS = 0.2, 5.0
 #: A round trip longer than this share of a request, or of the time to its first token, is told;
 #: beyond the second of each pair the way is measured, not the server.
 REQUEST_SHARE, FIRST_TOKEN_SHARE = (0.004, 0.02), (0.1, 0.5)
+#: A server that ran fewer at once than this share of what was asked is not called by that number.
+BUSY_SHARE = 0.9
+#: A second half that is faster than the first by more is told, of loads of so many rounds or more.
+RISE_SHARE, MIN_RISE_ROUNDS = 0.25, 3
 _NOTE_CHARACTERS = 1000
 #: Of a log, its end is kept in a note.
 LOG_CHARACTERS = 600
@@ -32,8 +36,9 @@ class Evidence:
 
     ``max_concurrency``: requests the server runs at once; ``error_share``: the limit of the
     parameters; ``checks``: of the configuration and of the cell; ``log_tail``: of a dead server.
-    ``steady``: throughput is of the time with all streams at work. ``remarks``: for the note.
     ``client_lag_ms``: a client, or a way, as late as this is no longer let pass.
+    ``steady``: throughput is of the time with all streams at work, latencies are without those that
+    began together. ``remarks``: for the note. ``running``: as of a ``Cell``.
     """
 
     accept_length: float | None = None
@@ -46,27 +51,31 @@ class Evidence:
     client_lag_ms: float = LATE_MS
     is_far: bool = False
     way: Way | None = None
+    running: float | None = None
 
 
 def judge_cell(cell: Cell, load: LoadResult, evidence: Evidence) -> Cell:
     """``cell`` with its figures, or void or ``server_died`` with the reason in ``note``."""
     good = [record for record in load.records if record.ok]
+    timed = without_first(good, cell.concurrency) if evidence.steady else good
     measured = replace(
         cell,
         requests=len(load.records),
         errors=len(load.records) - len(good),
         output_tok_s=tokens_per_second(load.records, cell.concurrency if evidence.steady else None),
         accept_length=evidence.accept_length,
-        ttft_p50_ms=quantile((record.ttft_ms for record in good), 50),
-        ttft_p99_ms=quantile((record.ttft_ms for record in good), 99),
-        tpot_p50_ms=quantile((record.tpot_ms for record in good), 50),
-        tpot_p99_ms=quantile((record.tpot_ms for record in good), 99),
-        chunk_gap_p50_ms=quantile((record.chunk_gap_ms for record in good), 50),
+        ttft_p50_ms=quantile((record.ttft_ms for record in timed), 50),
+        ttft_p99_ms=quantile((record.ttft_ms for record in timed), 99),
+        ttfat_p50_ms=quantile((record.ttfat_ms for record in timed), 50),
+        tpot_p50_ms=quantile((record.tpot_ms for record in timed), 50),
+        tpot_p99_ms=quantile((record.tpot_ms for record in timed), 99),
+        chunk_gap_p50_ms=quantile((record.chunk_gap_ms for record in timed), 50),
         client_share=load.client_share,
         loop_lag_ms=load.loop_lag_ms,
         round_trip_ms=evidence.way.round_trip_ms if evidence.way else None,
         way_lag_ms=evidence.way.lag_ms if evidence.way else None,
         max_in_flight=load.max_in_flight,
+        running=evidence.running,
     )
     if load.ended_early:
         note = say(
@@ -100,6 +109,13 @@ def total_of(counts: Iterable[int | None]) -> int | None:
     return sum(known) if listed and len(known) == len(listed) else None
 
 
+def without_first(records: Sequence[Record], streams: int) -> Sequence[Record]:
+    """``records`` without the ``streams`` that were sent first: those began all together, as no
+    traffic does. All of them where no others are."""
+    sent = sorted(records, key=lambda one: one.sent_s or 0.0)
+    return sent[streams:] or records
+
+
 def tokens_per_second(records: Sequence[Record], streams: int | None = None) -> float | None:
     """Output tokens of usage per second from the first send to the last end.
 
@@ -108,8 +124,7 @@ def tokens_per_second(records: Sequence[Record], streams: int | None = None) -> 
     were never in flight. Failed requests add no tokens; the time they took counts.
     """
     answered = [record for record in records if record.ok]
-    spans = [(one.sent_s, one.end_s) for one in records]
-    known = [(begin, end) for begin, end in spans if begin is not None and end is not None]
+    known = _spans(records)
     if not answered or any(record.tokens_out is None for record in answered) or not known:
         return None
     window = min(begin for begin, _ in known), max(end for _, end in known)
@@ -202,8 +217,7 @@ def _limited_by_way(
     """What the way does to the figures beyond the limits of ``level``, if anything."""
     if cell.round_trip_ms is None or cell.way_lag_ms is None:
         return None
-    spans_s = ((one.sent_s, one.end_s) for one in records if one.ok)
-    known_ms = ((end - begin) * 1000 for begin, end in spans_s if begin is not None and end)
+    known_ms = ((end - begin) * 1000 for begin, end in _spans(one for one in records if one.ok))
     for what, share, of_ms in (
         ("a request", REQUEST_SHARE[level], quantile(known_ms, 50)),
         ("the time to a first token", FIRST_TOKEN_SHARE[level], cell.ttft_p50_ms),
@@ -217,6 +231,31 @@ def _limited_by_way(
 
 def _is_late(cell: Cell, late_ms: float) -> bool:
     return _is_beyond(cell.loop_lag_ms, cell, late_ms)
+
+
+def _is_short(running: float, concurrency: int) -> bool:
+    return running < BUSY_SHARE * concurrency and concurrency - running > 1
+
+
+def rise_within(records: Sequence[Record], streams: int) -> float | None:
+    """By how much the second half of a load was faster than the first, where that is more than a
+    warm load does; of the time with all streams at work."""
+    window = _busy_window(_spans(records), streams)
+    middle = (window[0] + window[1]) / 2
+    answered = [record for record in records if record.ok]
+    early, late = (
+        sum(_tokens_within(record, half) for record in answered)
+        for half in ((window[0], middle), (middle, window[1]))
+    )
+    if len(answered) < MIN_RISE_ROUNDS * streams or not early or late / early - 1 <= RISE_SHARE:
+        return None
+    return late / early - 1
+
+
+def _spans(records: Iterable[Record]) -> list[tuple[float, float]]:
+    """From send to end, of those that have both."""
+    spans = [(one.sent_s, one.end_s) for one in records]
+    return [(begin, end) for begin, end in spans if begin is not None and end is not None]
 
 
 def _is_beyond(lag_ms: float | None, cell: Cell, late_ms: float) -> bool:
@@ -233,6 +272,13 @@ def _lag_said(cell: Cell) -> str:
 
 
 def _remarks(cell: Cell, records: Sequence[Record], evidence: Evidence) -> Iterable[str]:
+    if cell.running is not None and _is_short(cell.running, cell.concurrency):
+        yield (
+            f"({cell.running:.0f}/{cell.concurrency}): the server ran {cell.running:g} at once by "
+            "its own log, the others waited"
+        )
+    if rise := rise_within(records, cell.concurrency):
+        yield f"throughput rose by {rise:.0%} within the cell: warm up longer"
     most_ms = evidence.client_lag_ms
     blurred = _limited_by_way(cell, records, 0, LATE_MS)
     if blurred and not _limited_by_way(cell, records, 1, most_ms):

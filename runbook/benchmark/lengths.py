@@ -18,9 +18,12 @@ class Lengths:
     texts: Sequence[str] = ()
     characters_per_token: float | None = None
 
-    def of(self, context: int | None, prompts: tuple[Prompt, ...]) -> tuple[Prompt, ...]:
-        """``prompts`` as long as ``context`` tokens; as they are at ``None`` and 0."""
-        return lengthen(prompts, self.texts, context, self._ratio()) if context else prompts
+    def of(
+        self, context: int | None, prompts: tuple[Prompt, ...], first: int
+    ) -> tuple[Prompt, ...]:
+        """``prompts`` as long as ``context`` tokens; as they are at ``None`` and 0. ``first``: as
+        for ``lengthen``, 1 or more (0 is the sample's)."""
+        return lengthen(prompts, self.texts, context, self._ratio(), first) if context else prompts
 
     def sample(self, tokens: int) -> Prompt:
         """A text that is surely shorter than ``tokens``, to learn from."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from runbook.benchmark.asking import plan_load, try_longest
 from runbook.benchmark.bench import Bench, Unmeasured
 from runbook.benchmark.book import Launch
+from runbook.benchmark.cost import MOST_WARMUPS
 from runbook.benchmark.figures import (
     LOG_CHARACTERS,
     Evidence,
@@ -28,7 +29,7 @@ from runbook.launch import cards
 from runbook.launch.server import RunningServer, local_url
 from runbook.launch.spec import LaunchSpec
 from runbook.load import LoadResult, Prompt, Record, run_load
-from runbook.load.context import remark_on_length
+from runbook.load.context import again, remark_on_length
 from runbook.load.way import Way, look_at_way, worse
 from runbook.params import Configuration
 
@@ -52,9 +53,10 @@ class Life:
     is_last: bool = False
 
 
-_MOST_WARMUPS = 10
 #: Lines of a log that hold a server's start.
 _START_LINES = 4000
+#: Those that hold a cell: a line every forty steps, and one for each request.
+_CELL_LINES = 4000
 
 
 def measure_life(bench: Bench, life: Life) -> Unmeasured | None:
@@ -120,6 +122,7 @@ def _bring_up(bench: Bench, life: Life, server: RunningServer) -> Launch:
     try:
         alive = _watched(bench, life, server)
         load_s = bench.engine.wait_ready(url, alive, bench.params.server.timeouts.start_s)
+        launch = replace(launch, ready_s=time.monotonic())
         info = bench.engine.info(url)
     except ServerFailed as failure:
         bench.book.note_launch(name, launch)
@@ -191,6 +194,7 @@ def _measure_cell(
     Why none can be measured after it; empty where they can.
     """
     assert launch.info is not None
+    cell = replace(cell, age_s=round(time.monotonic() - launch.ready_s, 1))
     if cell.context_tokens:
         _learn_lengths(bench, server, launch.info, cell.context_tokens)
     is_far = bench.params.host.kind == "ssh"
@@ -202,9 +206,9 @@ def _measure_cell(
             bench.leave_out(life.spec, [cell], Unmeasured("not_run", f"after its warm-up: {lost}"))
             return lost
         if load.ended_early:
-            load, counted = replace(load, records=()), None
+            load, counted, log = replace(load, records=()), None, ""
         else:
-            load, counted = _send_counted(bench, server, launch.info, cell)
+            load, counted, log = _send_counted(bench, server, launch.info, cell)
     if cell.context_tokens:
         remarks = (*remarks, remark_on_length(load.records, cell.context_tokens))
     checks = bench.engine.check_cell(counted, life.configuration) if counted else []
@@ -219,6 +223,7 @@ def _measure_cell(
         client_lag_ms=bench.params.benchmark.client_lag_ms,
         is_far=is_far,
         way=worse(way, _look_at_way(bench)) if is_far else None,
+        running=bench.engine.running_at_once(log),
     )
     bench.enter(life.spec, judge_cell(cell, load, evidence), load.records, gpus)
     return load.ended_early or _end_given_up(bench, load)
@@ -230,25 +235,27 @@ def _look_at_way(bench: Bench) -> Way | None:
 
 def _send_counted(
     bench: Bench, server: RunningServer, info: ServerInfo, cell: Cell
-) -> tuple[LoadResult, Counters | None]:
+) -> tuple[LoadResult, Counters | None, str]:
+    """The load of a cell, what was counted over it, and what its server wrote meanwhile."""
+    asked = bench.asked(cell)
     before = _read_counters(bench, server)
     untold = before is None or (before.verify_steps, before.drafted) == (None, None)
-    last_line = server.log_tail(1) if untold else ""
+    last_line = server.log_tail(1)
     load = _send(
         bench,
         server,
         info,
         cell.concurrency,
-        bench.lengths.of(cell.context_tokens, bench.asked(cell).measured),
+        bench.lengths.of(cell.context_tokens, asked.measured, asked.first),
         lambda record: bench.book.append_request(cell, record),
     )
     after = _read_counters(bench, server)
     counted = after - before if before is not None and after is not None else None
-    if not untold or load.ended_early:
-        return load, counted
-    log = server.log_tail(_START_LINES)
+    log = server.log_tail(_CELL_LINES)
     log = log.rpartition(last_line)[2] if last_line else log
-    return load, completed(counted, load.records, bench.engine.acceptance_in_log(log))
+    if untold and not load.ended_early:
+        counted = completed(counted, load.records, bench.engine.acceptance_in_log(log))
+    return load, counted, log
 
 
 def _end_given_up(bench: Bench, load: LoadResult) -> str:
@@ -275,18 +282,20 @@ def _warm_up(
     bench: Bench, server: RunningServer, info: ServerInfo, cell: Cell
 ) -> tuple[LoadResult, tuple[str, ...]]:
     """Once, or until two in turn agree as the parameters want; a remark where none did."""
-    settings = bench.params.benchmark
-    prompts = bench.lengths.of(cell.context_tokens, bench.asked(cell).warmup)
+    settings, asked = bench.params.benchmark, bench.asked(cell)
+    first = asked.first + len(asked.measured)
+    prompts = bench.lengths.of(cell.context_tokens, asked.warmup, first)
     before: float | None = None
-    for _ in range(1 if settings.warmup_agree is None else _MOST_WARMUPS):
-        load = _send(bench, server, info, cell.concurrency, prompts, None, settings.warmup_tokens)
+    for number in range(1, 1 + (1 if settings.warmup_agree is None else MOST_WARMUPS)):
+        sent = tuple(again(prompt, number, "warm-up") for prompt in prompts)
+        load = _send(bench, server, info, cell.concurrency, sent, None, settings.warmup_tokens)
         found = tokens_per_second(load.records)
         if load.ended_early or settings.warmup_agree is None:
             return load, ()
         if before and found and abs(found / before - 1) <= settings.warmup_agree:
             return load, ()
         before = found
-    return load, (f"no two of {_MOST_WARMUPS} warm-ups agreed within {settings.warmup_agree:.0%}",)
+    return load, (f"no two of {MOST_WARMUPS} warm-ups agreed within {settings.warmup_agree:.0%}",)
 
 
 def _send(

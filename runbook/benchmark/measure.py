@@ -11,6 +11,7 @@ from runbook.benchmark.asking import plan_load
 from runbook.benchmark.bench import Bench, Unmeasured
 from runbook.benchmark.blocks import Block, plan_blocks
 from runbook.benchmark.book import Book
+from runbook.benchmark.cost import foresee
 from runbook.benchmark.figures import tokens_per_second
 from runbook.benchmark.lengths import Lengths
 from runbook.benchmark.lives import Life, measure_life
@@ -78,8 +79,11 @@ def measure(
     engine.prepare(params, say)
     run.write_json("workload.json", asked.manifest.as_json())
     with Book(run, engine.alike) as book:
-        if params.workload.ignore_eos:
-            book.note(_FORCED)
+        for said in (
+            *([_FORCED] if params.workload.ignore_eos else []),
+            *foresee(params, asked.prompts),
+        ):
+            book.note(said)
         resolved = _resolved_in(run)
         lengths = Lengths(texts_of(asked.prompts), book.characters_per_token)
         bench = Bench(

@@ -159,10 +159,11 @@ def find_cold(found: Sequence[Cell]) -> list[str]:
     return said
 
 
-def find_drift(found: Sequence[Cell]) -> list[str]:
-    """A sentence where throughput rose or fell with the order of the lives, by more than chance.
+def drift_of(found: Sequence[Cell]) -> tuple[float, float | None]:
+    """By how much throughput changed over the lives of the run, relative, and how rarely chance
+    gives that; the latter is ``None`` where too little is there to tell.
 
-    Cells are held against the mean of their own configuration and concurrency.
+    Cells are held against the mean of their own configuration and place.
     """
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in found:
@@ -176,10 +177,15 @@ def find_drift(found: Sequence[Cell]) -> list[str]:
         places += [life - math.fsum(lives) / len(lives) for life in lives]
         offs += [one - math.fsum(logs) / len(logs) for one in logs]
     slope, p = intervals.trend(places, offs, len(groups))
+    numbers = [cell.life for cell in found if cell.usable] or [0]
+    return math.expm1(slope * (max(numbers) - min(numbers))), p
+
+
+def find_drift(found: Sequence[Cell]) -> list[str]:
+    """A sentence where throughput rose or fell with the order of the lives, by more than chance."""
+    change, p = drift_of(found)
     if p is None or p >= DRIFT_P:
         return []
-    numbers = [cell.life for cell in found if cell.usable]
-    change = math.expm1(slope * (max(numbers) - min(numbers)))
     return [
         f"drift: throughput changed by {change:+.1%} over the lives of the run (p = {p:.2g}); "
         "random order within the blocks keeps it out of the comparison, not out of its scatter"

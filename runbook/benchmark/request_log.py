@@ -25,7 +25,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 
 def line_of(cell: Cell, record: Record) -> dict[str, Any]:
-    """A request with the cell it belongs to."""
+    """A request with the cell it belongs to, and the times that follow from its stamps."""
     context = "" if cell.context_tokens is None else f"-{cell.context_tokens}"
     place = {
         "config": cell.config,
@@ -34,7 +34,13 @@ def line_of(cell: Cell, record: Record) -> dict[str, Any]:
         "concurrency": cell.concurrency,
         "cell": f"life{cell.life}-c{cell.concurrency}{context}",
     }
-    return place | asdict(record)
+    times = {
+        "ttft_ms": record.ttft_ms,
+        "ttfat_ms": record.ttfat_ms,
+        "tpot_ms": record.tpot_ms,
+        "chunk_gap_ms": record.chunk_gap_ms,
+    }
+    return place | asdict(record) | times
 
 
 class RequestLog:

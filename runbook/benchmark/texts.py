@@ -32,7 +32,8 @@ MAX_REPEATING = 0.02
 #: Equal answers may be this share rarer than those of the baseline with itself.
 EQUAL_SLACK = 0.05
 
-_VOID = "repetition: "
+#: How the note of a cell begins that repetition voids.
+VOID_BY_REPETITION = "repetition: "
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 #: Prompt and its turn in the cell ("edit-07/0") -> hash of the answer, and whether it repeats.
@@ -123,14 +124,14 @@ def _judge(cell: Cell, own: Answers, calm: frozenset[str]) -> Cell:
         return cell
     shown = ", ".join(dict.fromkeys(looping[:3])) + (" ..." if len(looping) > 3 else "")
     why = (
-        f"{_VOID}{len(looping)} of {len(shared)} answers repeat themselves where the baseline's "
-        f"do not ({shown})"
+        f"{VOID_BY_REPETITION}{len(looping)} of {len(shared)} answers repeat themselves where the "
+        f"baseline's do not ({shown})"
     )
     return replace(cell, status="void", note="; ".join(filter(None, [why, cell.note])))
 
 
 def _restored(cell: Cell) -> Cell:
-    if cell.status != "void" or not cell.note.startswith(_VOID):
+    if cell.status != "void" or not cell.note.startswith(VOID_BY_REPETITION):
         return cell
     return replace(cell, status="ok", note=cell.note.partition("; ")[2])
 

@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import itertools
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ import orjson
 
 from runbook.errors import BadInput
 from runbook.load import prompts as prompt_files
+from runbook.load.context import again
 from runbook.load.records import Prompt
 from runbook.params import Params, Point, Workload
 
@@ -24,15 +25,16 @@ class CellWorkload:
     """What one cell asks, in every block and of every configuration.
 
     ``measured`` and ``warmup`` are in the order they are sent; what a context puts before them is
-    not yet there. Prompts are distinct, within a
-    cell and between the cells of a life, as far as there are enough of them: what an earlier
-    cell left in the prefix cache does not answer for a later one.
+    not yet there. Prompts are distinct within a life; where there are too few, those that come
+    again begin with a number: what an earlier cell left in the prefix cache does not answer for a
+    later one. ``first``: how many prompts a life may have asked before this cell, and one.
     """
 
     concurrency: int
     context_tokens: int | None
     warmup: tuple[Prompt, ...]
     measured: tuple[Prompt, ...]
+    first: int = 1
 
     def fingerprint(self) -> str:
         """SHA-256 (hex, 16 characters) over all messages in order."""
@@ -40,7 +42,8 @@ class CellWorkload:
             [[p.messages, p.tools] if p.tools else p.messages for p in part]
             for part in (self.warmup, self.measured)
         ]
-        mark = [asked, self.context_tokens] if self.context_tokens else asked
+        place = [asked, self.context_tokens, self.first]
+        mark = place if self.context_tokens else asked
         return hashlib.sha256(orjson.dumps(mark)).hexdigest()[:16]
 
 
@@ -48,10 +51,12 @@ def plan_workload(params: Params, prompts: Sequence[Prompt]) -> dict[Point, Cell
     """Point -> what its cell asks. Raises ``BadInput`` for a kind that has no prompts."""
     source = _Source(params, prompts)
     cells = {}
+    first = 1
     for concurrency, context in sorted(params.points(), key=lambda point: (point[1] or 0, point)):
         measured = source.take(params.benchmark.requests_at(concurrency))
         warmup = source.take(params.benchmark.warmup * concurrency)
-        cells[concurrency, context] = CellWorkload(concurrency, context, warmup, measured)
+        cells[concurrency, context] = CellWorkload(concurrency, context, warmup, measured, first)
+        first += len(measured) + len(warmup)
     return cells
 
 
@@ -63,6 +68,7 @@ class _Source:
         self._random = random.Random(workload.seed)
         self._shares = {kind: weight for kind, weight in workload.mix.items() if weight}
         self._kinds: dict[str, Iterator[Prompt]] = {}
+        self._asked: Counter[str] = Counter()
         for kind in self._shares:
             of_kind = [prompt for prompt in prompts if prompt.kind == kind]
             if not of_kind:
@@ -84,8 +90,13 @@ class _Source:
         by_remainder = sorted(exact, key=lambda kind: counts[kind] - exact[kind])
         for kind in by_remainder[: count - sum(counts.values())]:
             counts[kind] += 1
-        taken = [next(self._kinds[kind]) for kind, number in counts.items() for _ in range(number)]
+        taken = [self._next(kind) for kind, number in counts.items() for _ in range(number)]
         return _in_turn(taken, self._random)
+
+    def _next(self, kind: str) -> Prompt:
+        prompt = next(self._kinds[kind])
+        self._asked[prompt.id] += 1
+        return again(prompt, self._asked[prompt.id])
 
 
 def shuffled(prompts: Iterable[Prompt], chance: random.Random) -> list[Prompt]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runbook.choose.control import Control, find_controls
+from runbook.choose.control import Control, find_controls, with_controls
 from runbook.choose.deciding import ask, block_scores, decide
 from runbook.choose.figures import equal_mix, points_of
 from runbook.choose.verdict import final_choice, verdict
@@ -25,4 +25,5 @@ __all__ = [
     "points_of",
     "show",
     "verdict",
+    "with_controls",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runbook.decision import Decision, percent
 
@@ -14,6 +14,7 @@ class Control:
     """Two names of one launch: ``first`` over ``second`` in the declared mix.
 
     ``equal``: the interval of their ratio holds 1; without an interval, it lies within the margin.
+    ``beyond``: it does not, and the ratio lies beyond the margin: such figures choose nothing.
     """
 
     first: str
@@ -22,6 +23,7 @@ class Control:
     low: float | None
     high: float | None
     equal: bool
+    beyond: bool = False
 
     @property
     def sentence(self) -> str:
@@ -46,6 +48,16 @@ def find_controls(decision: Decision, launches: Mapping[str, str]) -> tuple[Cont
     )
 
 
+def with_controls(decision: Decision, launches: Mapping[str, str]) -> Decision:
+    """``decision`` with what its controls say; arguments as of ``find_controls``."""
+    controls = find_controls(decision, launches)
+    return replace(
+        decision,
+        notes=(*decision.notes, *(one.sentence for one in controls)),
+        failed_controls=tuple(one.sentence for one in controls if one.beyond),
+    )
+
+
 def _same(launches: Mapping[str, str], name: str) -> str:
     return launches.get(name, f"launch of {name} alone")
 
@@ -53,16 +65,16 @@ def _same(launches: Mapping[str, str], name: str) -> str:
 def _pairs(decision: Decision) -> Iterator[Control]:
     for effect in decision.effects:
         if effect.ratio is not None:
-            equal = _holds_one(effect.ratio, effect.low, effect.high, decision.margin)
-            yield Control(
-                effect.config, decision.baseline, effect.ratio, effect.low, effect.high, equal
-            )
+            names = effect.config, decision.baseline
+            yield _control(*names, effect.ratio, effect.low, effect.high, decision.margin)
     for one in decision.comparisons:
-        equal = _holds_one(one.ratio, one.low, one.high, decision.margin)
-        yield Control(one.first, one.second, one.ratio, one.low, one.high, equal)
+        names = one.first, one.second
+        yield _control(*names, one.ratio, one.low, one.high, decision.margin)
 
 
-def _holds_one(ratio: float, low: float | None, high: float | None, margin: float) -> bool:
-    if low is None or high is None:
-        return abs(math.log(ratio)) <= math.log1p(margin)
-    return low <= 1 <= high
+def _control(
+    first: str, second: str, ratio: float, low: float | None, high: float | None, margin: float
+) -> Control:
+    beyond = abs(math.log(ratio)) > math.log1p(margin)
+    equal = not beyond if low is None or high is None else low <= 1 <= high
+    return Control(first, second, ratio, low, high, equal, beyond and not equal)

@@ -65,7 +65,7 @@ def decide(
         flips=sensitivity.find_flips(figures, terms, answer, limited),
         crossovers=sensitivity.find_crossovers(figures),
         advice=words.advice(*(answer, estimates, effects, terms, figures, rule.expected or "")),
-        notes=(*words.notes(figures, terms, scores), *words.look(rule, figures)),
+        notes=(*words.notes(figures, terms, scores, cells), *words.look(rule, figures)),
     )
 
 

@@ -12,7 +12,8 @@ def verdict(decision: Decision, rule: params.Choose, to_install: bool = True) ->
     """The one line of the stage.
 
     Negative when no choice is clear, when it is not the expected one, and, where it is
-    ``to_install`` (``runbook choose`` is not), when it is only provisional. An override decides
+    ``to_install`` (``runbook choose`` is not), when it is only provisional; and when an A/A
+    control failed. An override decides
     in any case, and is named with its reason and person.
     """
     measured = _measured(decision)
@@ -22,6 +23,8 @@ def verdict(decision: Decision, rule: params.Choose, to_install: bool = True) ->
             True,
             f"{override.choose} by override of {override.by} ({override.reason}); {measured}",
         )
+    if decision.failed_controls:
+        return Verdict(False, f"{measured}, but {decision.failed_controls[0]}")
     if decision.choice is None:
         return Verdict(False, f"{measured}: {decision.reason}")
     if rule.expected and decision.choice != rule.expected:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from runbook import intervals, params
+from runbook.cells import Cell
 from runbook.checks import counted
 from runbook.choose import sensitivity
 from runbook.choose.figures import Figures
@@ -173,9 +174,9 @@ def _more_blocks(estimates: Mapping[str, Estimate | None], terms: Terms, figures
     )
 
 
-def notes(figures: Figures, terms: Terms, scores: Scores) -> tuple[str, ...]:
+def notes(figures: Figures, terms: Terms, scores: Scores, cells: Sequence[Cell]) -> tuple[str, ...]:
     """What a reader should know about the figures themselves."""
-    found = []
+    found = [*_open(figures, terms, scores), *_failures(figures, terms, cells)]
     base = terms.excluded.get(terms.baseline)
     if base:
         found.append(f"{terms.baseline} itself is beyond a limit and cannot be chosen ({base})")
@@ -192,6 +193,32 @@ def notes(figures: Figures, terms: Terms, scores: Scores) -> tuple[str, ...]:
                 f"{config} is out of {missing} of {counted(figures.blocks, 'block')}: void cells"
             )
     return tuple(found)
+
+
+def _open(figures: Figures, terms: Terms, scores: Scores) -> list[str]:
+    """What one or two blocks cannot exclude, of each configuration that has them."""
+    values = {
+        config: list(scores[config].values())
+        for config in figures.others
+        if terms.provisional and scores[config]
+    }
+    return [
+        f"{config} over {terms.baseline}, {counted(len(own), 'block')}: "
+        f"{intervals.cannot_exclude(len(own), own)}"
+        for config, own in values.items()
+    ]
+
+
+def _failures(figures: Figures, terms: Terms, cells: Sequence[Cell]) -> Iterator[str]:
+    """Failed requests of what may be chosen: nobody is the best silently with them."""
+    for config in figures.configs:
+        own = [cell for cell in cells if cell.config == config and cell.errors]
+        failed, sent = sum(one.errors for one in own), sum(one.requests for one in own)
+        if failed and config not in terms.excluded:
+            yield (
+                f"{config}: {failed} of {sent} requests failed in {counted(len(own), 'cell')}; "
+                "they count in no figure"
+            )
 
 
 def look(rule: params.Choose, figures: Figures) -> list[str]:

@@ -10,6 +10,9 @@ from runbook.checks import Check
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Configuration, Params
 
+#: From this share of the greatest possible acceptance on, output may be repetition.
+SUSPICIOUS_ACCEPTANCE = 0.95
+
 
 @dataclass(frozen=True)
 class ServerInfo:
@@ -102,6 +105,9 @@ class Engine(Protocol):
 
     def acceptance_in_log(self, log: str) -> float | None:
         """The mean acceptance length that lines of a log tell, ``None`` where they do not."""
+
+    def running_at_once(self, log: str) -> float | None:
+        """Requests that ran at once while these lines were written, ``None`` where none tells."""
 
     def check_configuration(
         self,

@@ -42,7 +42,7 @@ class LlamaCpp:
     overwrites: frozenset[str] = frozenset()
     stack_checks: tuple[str, ...] = ()
     request_fields: Mapping[str, Any] = {}
-    alike: tuple[str, ...] = ()
+    alike: tuple[str, ...] = ("model_path", "weights", "slots", "context_per_slot", "build")
     argument_probe = ""  # launch_spec parses them itself
 
     def __init__(self, key_file: str | None = None) -> None:
@@ -126,6 +126,9 @@ class LlamaCpp:
     def acceptance_in_log(self, log: str) -> float | None:
         """Nothing: its counters tell."""
         return None
+
+    def running_at_once(self, log: str) -> None:
+        """Its log tells none."""
 
     def check_configuration(
         self,

@@ -30,6 +30,7 @@ class Answer:
     """
 
     first_token_s: float | None = None
+    first_answer_s: float | None = None
     last_token_s: float | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None
@@ -190,6 +191,8 @@ class AnswerReader:
                 answer.last_token_s = self._data_s
                 if answer.first_token_s is None:
                     answer.first_token_s = self._data_s
+                if answer.first_answer_s is None and (said or calls):
+                    answer.first_answer_s = self._data_s
                 self._text.append(said)
                 self._reasoning.append(thought)
                 if isinstance(calls, list):

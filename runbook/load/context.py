@@ -1,8 +1,8 @@
 """Prompts as long as a context wants them: other prompts of the workload stand before each. Pure.
 
 Random tokens would inflate what drafts are accepted for, so the texts are those of the workload
-itself, repeated only where it has no more. Each prompt begins with another one: what one left in
-the prefix cache does not answer for the next.
+itself, repeated only where it has no more. Each prompt begins with words of its own, also one that
+is asked again: what one left in the prefix cache does not answer for the next.
 """
 
 from __future__ import annotations
@@ -23,13 +23,19 @@ LENGTH_SHARE = 0.01
 
 
 def lengthen(
-    prompts: Sequence[Prompt], texts: Sequence[str], tokens: int, characters_per_token: float
+    prompts: Sequence[Prompt],
+    texts: Sequence[str],
+    tokens: int,
+    characters_per_token: float,
+    first: int = 0,
 ) -> tuple[Prompt, ...]:
     """``prompts`` with as much of ``texts`` before each as makes it ``tokens`` long, about.
 
     A prompt that is as long already stays as it is; the turns of a conversation begin alike.
+    ``first``: a number that is greater by as many prompts as a server was asked before.
     """
-    starts = {key: at for at, key in enumerate(dict.fromkeys(one.key for one in prompts))}
+    keys = dict.fromkeys(one.key for one in prompts)
+    starts = {key: at for at, key in enumerate(keys, first)}
     return tuple(
         _behind(
             prompt,
@@ -38,6 +44,16 @@ def lengthen(
         for prompt in prompts
         for length in [sum(map(characters_of, prompt.messages))]
     )
+
+
+def again(prompt: Prompt, number: int, what: str = "") -> Prompt:
+    """``prompt`` for the ``number``-th time: from the second on with the number before it, or the
+    prefix cache would answer. ``what``: of what kind that asking is."""
+    if number < 2:
+        return prompt
+    mark = f"{what} {number}".strip()
+    talk = f"{prompt.conversation}~{mark}" if prompt.conversation else ""
+    return replace(_behind(prompt, f"({mark})"), id=f"{prompt.id}~{mark}", conversation=talk)
 
 
 def texts_of(prompts: Iterable[Prompt]) -> tuple[str, ...]:

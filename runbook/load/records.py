@@ -53,6 +53,7 @@ class Record:
     tokens_cached: int | None = None  # from usage
     tokens_first: int | None = None  # in the first chunk of text, where usage is told with it
     verify_steps: int | None = None  # of the target under speculation, where the server tells
+    first_answer_s: float | None = None  # first token that is no reasoning
     chunks: int = 0  # events that carried text
     finish_reason: str | None = None
     status: int | None = None  # HTTP
@@ -74,6 +75,13 @@ class Record:
         if self.first_token_s is None:
             return None
         return (self.first_token_s - self.scheduled_s) * 1000
+
+    @property
+    def ttfat_ms(self) -> float | None:
+        """Time from the scheduled start to the first token that is no reasoning, milliseconds."""
+        if self.first_answer_s is None:
+            return None
+        return (self.first_answer_s - self.scheduled_s) * 1000
 
     @property
     def tpot_ms(self) -> float | None:

@@ -93,6 +93,7 @@ class Sender:
                 sent_s=exchange.sent_s,
                 first_byte_s=exchange.first_byte_s,
                 first_token_s=answer.first_token_s,
+                first_answer_s=answer.first_answer_s,
                 last_token_s=answer.last_token_s,
                 end_s=exchange.end_s,
                 tokens_in=answer.tokens_in,

@@ -92,6 +92,12 @@ class Artefacts:
             said for kind in ("notes", "remarks", "equality") for said in measured.get(kind, [])
         ]
 
+    @cached_property
+    def guards(self) -> list[dict[str, Any]]:
+        """What makes the configurations comparable, as checks; empty of older runs."""
+        rows = self._mapping("measured.json").get("guards", [])
+        return self._rows("measured.json", rows, "name", "status", "found")
+
     def spec(self, config: str) -> LaunchSpec | None:
         """The launch of a configuration as measured; ``None`` where it was not started."""
         found = self.launches.get(config, {}).get("spec")

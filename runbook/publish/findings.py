@@ -151,6 +151,7 @@ def benchmark_table(run_path: Path) -> Markdown:
         _OF_WHAT if rows else "",
         _acceptance_by_kind(found),
         _left_out([cell for cell in found.cells if not cell.usable]),
+        _guards(found),
         titled_list("Notes", found.notes),
         _said_by_servers(found),
     )
@@ -191,6 +192,13 @@ def _said_by_servers(found: Artefacts) -> Markdown:
     }
     told = [f"{name}: {said}" for name, said in proved.items() if said]
     return joined(titled_list("What the servers proved to run", told), _not_proved(found))
+
+
+def _guards(found: Artefacts) -> Markdown | str:
+    """What makes the figures comparable, each with what was found."""
+    if not found.guards:
+        return ""
+    return joined("What makes them comparable:", checks_table(found.guards))
 
 
 def _not_proved(found: Artefacts) -> str:

@@ -25,6 +25,7 @@ from runbook.engines.ladder import Endpoint
 from runbook.errors import BadInput, NotHere, ServerFailed
 from runbook.load import LoadPlan, Prompt, Record, run_load
 from runbook.load.arrivals import poisson, recorded
+from runbook.load.context import again
 from runbook.load.prompts import Workload, read_text
 
 #: Warm-up answers need not be longer: shapes and caches are warm by then.
@@ -112,7 +113,7 @@ def bench(asked: Asked, out: Path | None, on_cell: Callable[[str], None]) -> Mea
     model = asked.model or find_model(asked.url, asked.api_key_file)
     manifest = workload.manifest.as_json()
     folder = _Folder(out, manifest)
-    prompts = _endless(workload)
+    prompts = itertools.islice(_endless(workload), folder.asked_before(asked), None)
     measured = []
     try:
         for cell, arrivals_s in _cells(asked):
@@ -204,8 +205,9 @@ def find_model(url: str, api_key_file: str | None) -> str:
 
 
 def _endless(workload: Workload) -> Iterator[Prompt]:
-    """The prompts in a seeded order, over and over: distinct as long as there are enough."""
-    return itertools.cycle(benchmark.shuffled(workload.prompts, random.Random(_SEED)))
+    """The prompts in a seeded order, over and over, those that come again with a number."""
+    listed = benchmark.shuffled(workload.prompts, random.Random(_SEED))
+    return (again(prompt, number) for number in itertools.count(1) for prompt in listed)
 
 
 def _measure(
@@ -277,6 +279,12 @@ class _Folder:
                 "give a folder that you may write to",
             ) from None
         atomic.write(out / "workload.json", json.dumps(manifest, indent=1) + "\n")
+
+    def asked_before(self, asked: Asked) -> int:
+        """How many prompts this life was asked by the cells that are there: its prefix cache may
+        hold them."""
+        own = [one for one in self._cells if (one.config, one.life) == (asked.name, asked.life)]
+        return sum(one.requests + (one.concurrency if one.rate_s is None else 1) for one in own)
 
     def append(self, cell: Cell, record: Record) -> None:
         """A request has ended."""

@@ -55,6 +55,7 @@ def as_text(decision: choose.Decision) -> str:
         (f"over {decision.baseline}, in the mix", [_effect(one) for one in decision.effects]),
         ("with all the time at one point", [_winner(one) for one in decision.winners]),
         ("what would flip it", [flip.sentence for flip in decision.flips]),
+        ("where the gain changes sign", [one.sentence for one in decision.crossovers]),
         ("what it costs", decision.costs),
         ("to know", decision.notes),
         ("next", decision.advice),

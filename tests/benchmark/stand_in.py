@@ -70,12 +70,18 @@ class StandIn:
     alike: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
-        self, max_concurrency: int | None = None, taken: bool = True, left: str = ""
+        self,
+        max_concurrency: int | None = None,
+        taken: bool = True,
+        left: str = "",
+        running: float | None = None,
     ) -> None:
         self._max_concurrency = max_concurrency
         self._taken = taken
         self._left = left
-        self.told_to_end = 0
+        self._running = running
+        self.told_to_end = self.most_running = 0
+        self.logs: list[str] = []
 
     def prepare(self, params: Params, progress: Callable[[str], None]) -> None:
         progress("nothing to prepare")
@@ -104,6 +110,7 @@ class StandIn:
             stats = httpx.get(url + "/stats", trust_env=False).json()
         except httpx.TransportError as error:
             raise ServerFailed(str(error)) from None
+        self.most_running = max(self.most_running, stats["max_running"])
         return Counters(predicted=stats["predicted"], accepted=stats["accepted"])
 
     def end_requests(self, url: str, timeout_s: float) -> str:
@@ -117,6 +124,10 @@ class StandIn:
 
     def acceptance_in_log(self, log: str) -> float | None:
         return None
+
+    def running_at_once(self, log: str) -> float | None:
+        self.logs.append(log)
+        return self._running
 
     def check_configuration(
         self, info: ServerInfo, configuration: Configuration, resolved: Any = None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stand_in import params_of
 
 from runbook import params
-from runbook.benchmark import Measurements, estimate, verdict
+from runbook.benchmark import Measurements, estimate, longest_s, verdict
 from runbook.benchmark.figures import Evidence, judge_cell, quantile, say, tokens_per_second
 from runbook.benchmark.measurements import (
     compare_settings,
@@ -100,6 +100,49 @@ def test_a_fifth_of_the_time_between_chunks_or_5_ms_are_let_pass():
     quick = load(record(chunks=501), loop_lag_ms=5.0)
     assert judge_cell(CELL, quick, Evidence()).usable
     assert not judge_cell(CELL, replace(quick, loop_lag_ms=5.1), Evidence()).usable
+
+
+@pytest.mark.parametrize(("failed", "status"), [(5, "ok"), (6, "void")])
+def test_more_than_half_a_percent_of_failures_voids(failed: int, status: str) -> None:
+    assert params.Limits().error_share == 0.005
+    broken = [record(error_kind="stream_error", error="KV cache is full")] * failed
+    evidence = Evidence(error_share=params.Limits().error_share)
+    cell = judge_cell(CELL, load(*[record()] * (1000 - failed), *broken), evidence)
+    assert (cell.status, cell.errors) == (status, failed) and f"{failed} failed" in cell.note
+
+
+@pytest.mark.parametrize(
+    ("running", "said"), [(107.1, "(107/128): the server ran 107.1 at once"), (127.0, "")]
+)
+def test_fewer_than_the_cell_is_called_are_told_in_its_note(running: float, said: str) -> None:
+    full = load(*[record()] * 128, max_in_flight=128)
+    cell = judge_cell(replace(CELL, concurrency=128), full, Evidence(running=running))
+    assert cell.usable and cell.note.startswith(said) and bool(said) == bool(cell.note)
+    assert cell.running == running
+
+
+def test_the_first_wave_is_in_no_latency_where_the_window_is_steady() -> None:
+    """Two that began together had to wait for one another's prefill."""
+    wave = [record(ttft) for ttft in (0.0, 0.0)]
+    wave = [replace(one, first_token_s=1.4) for one in wave]
+    later = [record(2.0), record(2.0)]
+    steady = judge_cell(CELL, load(*wave, *later), Evidence(steady=True))
+    assert (steady.ttft_p50_ms, steady.ttft_p99_ms) == (pytest.approx(500), pytest.approx(500))
+    assert judge_cell(CELL, load(*wave, *later), Evidence()).ttft_p99_ms > 1300
+    assert judge_cell(CELL, load(*wave), Evidence(steady=True)).ttft_p50_ms == pytest.approx(1400)
+
+
+@pytest.mark.parametrize(("stall_s", "told"), [(24.0, True), (0.4, False)])
+def test_a_kernel_that_compiles_within_the_cell_is_told(stall_s: float, told: bool) -> None:
+    """Four of six requests of one stream come after a stall of the first."""
+    slow = replace(record(), first_token_s=0.1, last_token_s=stall_s, end_s=stall_s)
+    rest = [
+        record(stall_s + 2 * n, last_token_s=stall_s + 2 * n + 1.9, first_token_s=stall_s + 2 * n)
+        for n in range(5)
+    ]
+    alone = replace(CELL, concurrency=1)
+    cell = judge_cell(alone, load(slow, *rest, max_in_flight=1), Evidence())
+    assert ("warm up longer" in cell.note) == told and cell.usable
 
 
 def test_a_client_that_is_a_little_late_blurs() -> None:
@@ -306,6 +349,19 @@ def test_cost_grows_with_lives_and_says_what_it_assumes() -> None:
     assert (one.lives, three.lives) == (1, 3)
     assert three.seconds == pytest.approx(3 * one.seconds) and 0 < one.loading_s < one.seconds
     assert "tok/s" in one.assumes
+    assert (one.least_s, one.most_s) == (one.seconds, one.seconds)
+    agree = {"blocks": 8, "warmup_agree": 0.05}
+    unsure = params_of(1, benchmark=agree, choose={"looks": [3, 5, 8]})
+    found = estimate(unsure)
+    assert found.least_s == pytest.approx(3 / 8 * found.seconds) and found.most_s > found.seconds
+    assert found.loading_s == pytest.approx(8 * one.loading_s)
+    assert "starts 8 server lives and takes about" in found.sentence
+    for part in ("go to loading the model", "where the first look decides", "do not agree"):
+        assert part in found.sentence
+    # C=1 and 2, 4 requests of 20 s at the most and one to learn lengths: ten warm-ups, not two.
+    plain = params_of(1, benchmark={"blocks": 1, "requests": 4})
+    ten = params_of(1, benchmark={"blocks": 1, "requests": 4, "warmup_agree": 0.05})
+    assert longest_s(ten) - longest_s(plain) == pytest.approx(2 * 9 * 20)
     tiny = params.load(Path(__file__).parents[2] / "params" / "rehearsal-sglang.yaml")
     assert 300 < estimate(tiny).seconds < 600  # measured: 391
 

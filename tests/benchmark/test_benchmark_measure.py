@@ -46,6 +46,40 @@ HOSTS = Path(__file__).parents[1] / "cases" / "hosts"
 FOURFOLD = {"name": "fourfold", "args": ["--tokens-per-event", "4"]}
 
 
+#: What a line of ``requests.jsonl`` holds; the last ones follow from the others.
+FIELDS = {
+    "config",
+    "life",
+    "block",
+    "concurrency",
+    "cell",
+    "prompt_id",
+    "kind",
+    "scheduled_s",
+    "sent_s",
+    "first_byte_s",
+    "first_token_s",
+    "first_answer_s",
+    "last_token_s",
+    "end_s",
+    "tokens_in",
+    "tokens_out",
+    "tokens_cached",
+    "tokens_first",
+    "verify_steps",
+    "chunks",
+    "finish_reason",
+    "status",
+    "error",
+    "error_kind",
+    "ttft_ms",
+    "ttfat_ms",
+    "tpot_ms",
+    "chunk_gap_ms",
+}
+UNTOLD = ("tokens_cached", "tokens_first", "verify_steps", "error", "error_kind")
+
+
 def quiet(text: str, done: int, total: int) -> None:
     pass
 
@@ -111,6 +145,12 @@ def test_a_whole_benchmark_and_its_artefacts(bench) -> None:
         f"life{life}-c{c}": 2 + c for life in (1, 2, 3, 4) for c in (1, 2)
     }
     first = lines[0]
+    assert set(first) == FIELDS
+    assert {first[name] for name in UNTOLD} == {None}  # absent is null, never left out
+    assert first["tpot_ms"] and first["chunk_gap_ms"] and first["ttft_ms"] == first["ttfat_ms"]
+    by_age = sorted((c.life, c.age_s) for c in found.cells)
+    assert all(age is not None for _, age in by_age)
+    assert len({age for life, age in by_age if life == 1}) == 2  # the second cell is older
     assert (first["block"], first["error"], first["tokens_out"]) == (1, None, 8)
     answers = answers_in(bench.path)
     assert [one["end_s"] for one in answers] == [one["end_s"] for one in lines]
@@ -138,6 +178,10 @@ def test_a_whole_benchmark_and_its_artefacts(bench) -> None:
     assert loaded.launches == launches and loaded.notes == found.notes
     compared = [note for note in found.notes if "answers of fourfold equal to those of" in note]
     assert [note.split(":")[0] for note in compared] == ["C=1", "C=2"]
+    guards = json.loads((bench.path / "measured.json").read_text())["guards"]
+    status = {guard["name"]: guard["status"] for guard in guards}
+    assert len(status) == 14 and {*status.values()} <= {"pass", "skipped", "unknown"}
+    assert status["in flight"] == status["prompt tokens"] == "pass"
     asked = json.loads((bench.path / "workload.json").read_text())
     assert asked["source"] == "built-in prompts" and asked["prompts"] >= 60
 
@@ -183,6 +227,9 @@ def test_answers_without_usage_have_no_throughput(bench) -> None:
     (cell,) = bench(silent, benchmark={"concurrencies": [1], "requests": 6, "warmup": 0}).cells
     assert (cell.status, cell.output_tok_s, cell.errors) == ("void", None, 0)
     assert "2 of 6 answers came without usage" in cell.note
+    untold = [line for line in requests_in(bench.path) if line["tokens_out"] is None]
+    assert len(untold) == 2
+    assert all(line["tpot_ms"] is None and line["chunk_gap_ms"] for line in untold)
 
 
 def test_failures_beyond_the_limit_void_the_cell(bench) -> None:
@@ -377,6 +424,12 @@ def test_what_python_loads_at_its_start_and_the_files_of_nccl_count() -> None:
 
 def test_warm_up_until_two_agree_and_the_end_cut_off(bench) -> None:
     settings = {"concurrencies": [1, 2], "rounds": 2, "warmup_agree": 1.0, "window": "steady"}
+    engine = StandIn(running=2.0)
+    cell = by_place(bench(BASELINE, engine=engine, benchmark=settings | {"warmup": 3}))[
+        "baseline", 1, 2
+    ]
+    assert engine.most_running == 2  # six warm-ups a cell, never more at once than its own
+    assert cell.running == 2.0 and not any("Traceback" in log for log in engine.logs)
     cell = by_place(bench(BASELINE, benchmark=settings))["baseline", 1, 2]
     assert cell.usable and cell.max_in_flight == 2 and "agreed" not in cell.note
     assert cell.client_share is not None and cell.loop_lag_ms is not None

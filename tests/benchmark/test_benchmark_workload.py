@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 from stand_in import params_of
 
 from runbook.benchmark.blocks import plan_blocks
-from runbook.benchmark.cost import estimate
+from runbook.benchmark.cost import estimate, foresee
+from runbook.benchmark.lengths import Lengths
 from runbook.benchmark.workload import plan_workload, workload_of
 from runbook.errors import BadInput
 from runbook.load import Prompt
+from runbook.load.context import texts_of
+from runbook.load.prompts import builtin_prompts
 
 
 def prompts(**kinds: int) -> tuple[Prompt, ...]:
@@ -45,9 +48,57 @@ def test_a_life_asks_no_prompt_twice_while_there_are_enough() -> None:
     asked = [id for cell in cells.values() for id in ids(cell.warmup + cell.measured)]
     assert len(asked) == 21 == len(set(asked))
     assert [len(cells[8, None].warmup), len(cells[8, None].measured)] == [8, 8]
-    again = plan_workload(params, prompts(edit=5))
-    few = ids(again[8, None].measured)
-    assert len(few) == 8 and set(few) <= set(ids(prompts(edit=5)))
+    few = plan_workload(params, prompts(edit=5))
+    asked = [one for cell in few.values() for one in cell.warmup + cell.measured]
+    texts = [one.messages[0]["content"] for one in asked]
+    assert len(set(texts)) == len(set(ids(asked))) == 21
+    assert {one.split("~")[0] for one in ids(asked)} == set(ids(prompts(edit=5)))
+    # The whole begins otherwise, or the prefix cache would answer for the second asking.
+    second = next(one for one in asked if one.id == "edit-3~2")
+    assert second.messages[0]["content"] == "(2)\n\nedit 3"
+
+
+def test_no_two_prompts_of_a_life_begin_with_the_same_context() -> None:
+    """Warm-up and measured, one cell and the next, an answer of 97 % from the cache else."""
+    mix = [
+        {"concurrency": c, "context_tokens": context, "share": 1}
+        for c in (1, 3)
+        for context in (2000, 4000)
+    ]
+    params = params_of(
+        1, choose={"mix": mix}, benchmark={"concurrencies": [1, 3], "requests": 3, "warmup": 2}
+    )
+    pool = prompts(edit=7)
+    lengths = Lengths(texts_of(pool), 4.0)
+    asked = [lengths.sample(2000)]
+    for cell in plan_workload(params, pool).values():
+        warmup = cell.first + len(cell.measured)
+        asked += lengths.of(cell.context_tokens, cell.measured, cell.first)
+        asked += lengths.of(cell.context_tokens, cell.warmup, warmup)
+    begins = [one.messages[0]["content"].partition("\n")[0] for one in asked]
+    assert len(set(begins)) == len(begins) == 1 + 2 * (3 + 2) + 2 * (6 + 6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, []),
+        ({"benchmark": {"blocks": 1}}, ["the cheap mode, one life of each", "cannot be excluded"]),
+        ({"benchmark": {"blocks": 2}}, ["the cheap mode, two lives", "12.7 standard errors"]),
+        ({"benchmark": {"blocks": 3, "concurrencies": [1, 100]}}, ["304 prompts and there are 33"]),
+        (
+            {
+                "choose": {"mix": [{"concurrency": 1, "context_tokens": 64000, "share": 1}]},
+                "benchmark": {"blocks": 3, "concurrencies": [1]},
+            },
+            ["contexts of 64000 tokens repeat the texts of the workload, about 8010 tokens, 8"],
+        ),
+    ],
+)
+def test_what_a_benchmark_cannot_say_is_known_before(changes: dict, said: list[str]) -> None:
+    changes = {"benchmark": {"blocks": 3}} | changes
+    found = "; ".join(foresee(params_of(1, **changes), builtin_prompts()))
+    assert all(part in found for part in said) and bool(said) == bool(found)
 
 
 @given(

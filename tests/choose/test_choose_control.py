@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runbook.choose import decide, find_controls
+from runbook import params
+from runbook.choose import decide, final_choice, find_controls, verdict, with_controls
 
 MIX = {1: 70, 8: 30}
 LAUNCHES = {"baseline": "a", "again": "a", "lean": "b", "lean-too": "b", "other": "c"}
@@ -28,6 +29,23 @@ def test_a_difference_between_equal_launches_fails_the_control(session, rule):
     (control,) = find_controls(decide(cells, rule(MIX)), LAUNCHES)
     assert not control.equal
     assert "A/A control failed" in control.sentence and "by chance" in control.sentence
+
+
+def test_nothing_is_installed_by_figures_that_fail_their_control(session, rule):
+    """Equal launches 10 % apart, and one that truly gains: whatever sets the figures, it is not
+    the configuration alone."""
+    cells = session({"again": {1: 1.1, 8: 1.1}, "lean": {1: 1.3, 8: 1.3}}, 5, 0.005)
+    decision = with_controls(decide(cells, rule(MIX)), LAUNCHES)
+    assert decision.choice == "lean" and len(decision.failed_controls) == 1
+    answer = verdict(decision, rule(MIX))
+    assert not answer.ok and "A/A control failed" in answer.text
+    assert final_choice(decision, rule(MIX)) is None
+    override = params.Override(choose="lean", reason="seen twice", by="ops")
+    assert final_choice(decision, rule(MIX, override=override)) == "lean"
+    within = session({"again": {1: 1.01, 8: 1.01}, "lean": {1: 1.3, 8: 1.3}}, 5, 0.001)
+    decision = with_controls(decide(within, rule(MIX)), LAUNCHES)
+    assert decision.failed_controls == () and final_choice(decision, rule(MIX)) == "lean"
+    assert any("A/A control failed" in note for note in decision.notes)
 
 
 @pytest.mark.parametrize(("factor", "held"), [(1.01, True), (1.05, False)])

@@ -33,6 +33,36 @@ def test_published_figures_choose_provisionally_and_say_what_it_costs(published,
     assert (effect.low, effect.high) == (None, None)
     assert "No interval can be given" in decision.reason
     assert decision.costs == ("C=1 loses 6.4 %", "C=100 is a tie (+0.2 %)")
+    (said,) = decision.notes
+    assert "1 block: it cannot be excluded that the luck of one server life" in said
+
+
+def test_two_blocks_say_in_figures_what_they_cannot_exclude(session, rule):
+    """+4 % and +6 %: twelve times their distance to each side of +5 %."""
+    cells = [
+        Cell(config, 2 * block + at, block, 1, requests=10, output_tok_s=speed)
+        for block, gained in ((0, 104.0), (1, 106.0))
+        for at, (config, speed) in enumerate((("baseline", 100.0), ("lean", gained)))
+    ]
+    decision = decide(cells, rule({1: 1}))
+    assert (decision.status, decision.choice) == ("provisional", "lean")
+    (said,) = decision.notes
+    one, two = math.log(1.04), math.log(1.06)
+    half = 12.7062 * (two - one) / 2
+    low, high = (math.expm1((one + two) / 2 + side * half) * 100 for side in (-1, 1))
+    assert f"here nothing from {low:+.1f} % to {high:+.1f} % is excluded" in said
+    assert -8 < low < -6 and 17 < high < 20
+    assert decide(session({"lean": {1: 1.1}}, 3, 0.01), rule({1: 1})).notes == ()
+
+
+def test_failed_requests_of_what_is_chosen_are_never_silent(session, rule):
+    cells = [
+        replace(cell, requests=1000, errors=int(cell.config == "lean"))
+        for cell in session({"lean": {1: 1.3, 8: 1.3}}, 3, 0.003)
+    ]
+    decision = decide(cells, rule(MIX))
+    assert decision.choice == "lean"
+    assert "lean: 6 of 6000 requests failed in 6 cells; they count in no figure" in decision.notes
 
 
 def test_published_figures_fail_a_tighter_limit(published, rule):

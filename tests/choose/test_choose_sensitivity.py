@@ -119,6 +119,7 @@ def test_the_decision_in_plain_text(published, production):
     assert "1 block: better" in text
     assert "with all the time at one point\n  C=1: baseline\n" in text
     assert "what would flip it\n  " in text and ": baseline" in text
+    assert "where the gain changes sign\n  eagle3-topk1-spec-v2 gains above C = 3.97 (no" in text
 
 
 def test_undecided_figures_say_which_move_would_decide(session, rule):

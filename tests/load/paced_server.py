@@ -75,7 +75,7 @@ def unframed(*parts: bytes) -> list[bytes | str]:
     return [OPEN_HEAD, *parts, "close"]
 
 
-#: What goes over the wire. Text is an action: close, reset, hang, flood.
+#: What goes over the wire. Text is an action: close, reset, hang, flood, endless, drip.
 SHAPES: dict[str, list[bytes | str]] = {
     "complete": [*whole(*COMPLETE)],
     "usage-choices-null": [*whole(*ANSWER, FINISH, event({"choices": None, **usage(3)}), DONE)],
@@ -171,6 +171,8 @@ SHAPES: dict[str, list[bytes | str]] = {
     "event-no-object": [*whole(*ANSWER, event([1, 2]), FINISH, DONE)],
     "bad-utf8": [*whole(*ANSWER, event(b'{"choices": "\xff\xfe"}'), FINISH, DONE)],
     "huge-event": [HEAD, "flood"],
+    "endless": [HEAD, "endless"],
+    "drip": [HEAD, "drip"],
     "huge-head": [b"HTTP/1.1 200 OK\r\nx-pad: " + b"a" * 600_000 + b"\r\n\r\n", "hang"],
     "comments": [
         *whole(
@@ -323,6 +325,16 @@ class Paced(asyncio.Protocol):
                 self.transport.abort()
             elif part == "flood":
                 await self.flood()
+            elif part == "endless":
+                await self.write_on(chunk(ANSWER[0] * 500))
+            elif part == "drip":
+                await self.write_on(chunk(b":"), 0.05)
+
+    async def write_on(self, part: bytes, pause_s: float = 0.001) -> None:
+        """The same again and again, until the far side has gone."""
+        while not self.transport.is_closing():
+            self.transport.write(part)
+            await asyncio.sleep(pause_s)
 
     async def flood(self) -> None:
         """One event of 10 MB, as fast as it is taken."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import fields as fields_of
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paced_server import DONE, HEAD, chunk, delta, event, usage
 
+from runbook.benchmark.figures import tokens_per_second
 from runbook.load.answer import Answer, AnswerReader, error_message
 from runbook.load.exchange import Exchange
 from runbook.load.records import Record
@@ -147,6 +149,66 @@ def test_the_time_of_a_token_leaves_out_all_that_came_first() -> None:
     assert replace(record, tokens_first=20).tpot_ms is None
     assert record.chunk_gap_ms == pytest.approx(400)
     assert replace(record, chunks=1).chunk_gap_ms is None
+
+
+def record_of(stamps_s: list[float], pieces: list[bytes]) -> Record:
+    reader = AnswerReader()
+    for stamp_s, piece in zip(stamps_s, pieces, strict=True):
+        reader.feed(stamp_s, piece)
+    answer = reader.finish(stamps_s[-1], True)
+    names = {one.name for one in fields_of(Record)} & {one.name for one in fields_of(Answer)}
+    return Record("p", 0.0, sent_s=0.0, **{name: getattr(answer, name) for name in names})
+
+
+def test_one_or_four_tokens_a_chunk_at_one_rate_differ_in_their_chunks_alone() -> None:
+    """160 tokens a second: one each 6.25 ms, or four each 25 ms."""
+
+    def at(per_chunk: int) -> Record:
+        counts = range(per_chunk, 201, per_chunk)
+        along = [event({**delta(content=" word" * per_chunk), **usage(n)}) for n in counts]
+        stamps_s = [n * 0.00625 for n in counts]
+        return record_of([*stamps_s, 1.3], [*along, event(delta(finish="length")) + DONE])
+
+    one, four = at(1), at(4)
+    assert (one.tokens_out, one.chunks, four.tokens_out, four.chunks) == (200, 200, 200, 50)
+    assert one.tpot_ms == pytest.approx(6.25) and four.tpot_ms == pytest.approx(6.25)
+    assert one.chunk_gap_ms == pytest.approx(6.25) and four.chunk_gap_ms == pytest.approx(25)
+
+
+def test_a_hundred_chunks_of_293_tokens_in_a_second() -> None:
+    pieces = [event(delta(content="x"))] * 100
+    end = event(delta(finish="stop")) + event(usage(293)) + DONE
+    record = record_of([1 + n / 99 for n in range(100)] + [2.0], [*pieces, end])
+    assert record.tpot_ms == pytest.approx(3.4, abs=0.05)
+    assert record.chunk_gap_ms == pytest.approx(10, abs=0.2)
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning"])
+def test_a_thought_of_512_tokens_cut_by_its_length(key: str) -> None:
+    pieces = [event(delta(role="assistant", content=""))]
+    pieces += [event(delta(**{key: "hm "}))] * 512
+    pieces += [event(delta(finish="length")), event(usage(512)) + DONE]
+    record = record_of([float(n) for n in range(len(pieces))], pieces)
+    assert (record.ttft_ms, record.tokens_out, record.text) == (1000, 512, "")
+    assert (record.finish_reason, record.error_kind, record.ttfat_ms) == ("length", None, None)
+
+
+def test_the_first_token_may_be_a_thought_and_the_answers_first_one_has_a_time_of_its_own() -> None:
+    pieces = [delta(role="assistant", content=""), delta(reasoning_content="hm")]
+    pieces += [delta(content="one"), delta(finish="stop")]
+    record = record_of([0.1, 1.2, 183.0, 183.1], [event(one) for one in pieces])
+    assert record.ttft_ms == pytest.approx(1200) and record.ttfat_ms == pytest.approx(183_000)
+    call = delta(tool_calls=[{"function": {"name": "f"}}])
+    assert record_of([2.0], [event(call)]).ttfat_ms == 2000
+
+
+def test_a_prefill_of_80_s_is_in_no_decode_rate() -> None:
+    """At 100,000 tokens of context: 9 tok/s by the wall clock, 33 of decoding."""
+    record = Record(
+        "p", 0.0, sent_s=0.0, first_token_s=80.0, last_token_s=110.0, tokens_out=991, end_s=110.0
+    )
+    assert 1000 / (record.tpot_ms or 1) == pytest.approx(33.0)
+    assert tokens_per_second([record]) == pytest.approx(9.0, abs=0.05)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runbook.load.context import (
+    again,
     learn_characters_per_token,
     lengthen,
     remark_on_length,
@@ -43,6 +44,15 @@ def test_what_is_long_already_stays_and_turns_of_a_conversation_begin_alike() ->
     one, two = lengthen([first, second], ["a text of the workload"], 50, 4.0)
     assert two.messages[0]["content"][:150] == one.messages[0]["content"][:150]
     assert two.messages[1:] == second.messages[1:]
+
+
+def test_a_prompt_that_comes_again_begins_otherwise_and_a_shared_prefix_stays() -> None:
+    assert again(said("one"), 1) == said("one")
+    system = {"role": "system", "content": "terse"}
+    talk = Prompt("c#1", "edit", (system, *said("one").messages), conversation="c")
+    second = again(talk, 2, "warm-up")
+    assert (second.id, second.conversation) == ("c#1~warm-up 2", "c~warm-up 2")
+    assert second.messages == (system, {"role": "user", "content": "(warm-up 2)\n\none"})
 
 
 def test_images_keep_their_place_behind_the_text() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
+
 import pytest
 from paced_server import SHAPES
 
@@ -18,7 +21,14 @@ WANTED: dict[str, dict[str, object]] = {
     "usage-cached": {"tokens_out": 3, "tokens_cached": 5},
     "usage-continuous": {"tokens_out": 12, "tokens_first": 4, "chunks": 3},
     "no-usage": {"tokens_out": None, "tokens_in": None, "chunks": 3},
-    "reasoning-only": {"tokens_out": 4, "text": "", "reasoning": "hm" * 4, "chunks": 4},
+    "reasoning-only": {
+        "tokens_out": 4,
+        "text": "",
+        "reasoning": "hm" * 4,
+        "chunks": 4,
+        "finish_reason": "length",
+        "first_answer_s": None,
+    },
     "reasoning-other-key": {"tokens_out": 4, "text": "", "reasoning": "hm" * 4, "chunks": 4},
     "reasoning-then-content": {"chunks": 4, "text": "one two three", "reasoning": "hm"},
     "tool-call": {"chunks": 2, "text": "", "calls": '\nf {"a": 1}', "tokens_out": 9},
@@ -51,6 +61,8 @@ WANTED: dict[str, dict[str, object]] = {
     "bad-utf8": {"kind": "malformed"},
     "huge-event": {"kind": "too_large", "text": ""},
     "huge-head": {"kind": "too_large"},
+    "endless": {"kind": "too_large", "text": "", "tokens_out": None},
+    "drip": {"kind": "timeout", "status": 200, "text": ""},
     "comments": {"tokens_out": 3, "chunks": 3},
     "other-fields": {"tokens_out": 3, "chunks": 3},
     "crlf": {"tokens_out": 3, "text": "one two three"},
@@ -69,15 +81,25 @@ WANTED: dict[str, dict[str, object]] = {
 }
 
 
+#: Of shapes that only end with it.
+PATIENCE_S = dict.fromkeys(("silence", "silence-after-head", "silence-in-stream", "drip"), 0.4)
+
+
+def sent_to(url: str) -> int:
+    with urllib.request.urlopen(url + "/stats") as answer:
+        return int(json.load(answer)["requests"])
+
+
 def record_of(plan_of, **extra: object) -> Record:
-    patience_s = 0.4 if str(extra.get("shape")).startswith("silence") else 20.0
+    patience_s = PATIENCE_S.get(str(extra.get("shape")), 20.0)
     (record,) = run_load(plan_of(request_timeout_s=patience_s, **extra)).records
     return record
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_shape(plan_of, shape: str) -> None:
-    wanted = dict(WANTED[shape])
+def test_shape(plan_of, server_url: str, shape: str) -> None:
+    """The right record, within its time; whatever came back, nothing is sent twice."""
+    wanted, before = dict(WANTED[shape]), sent_to(server_url)
     record = record_of(plan_of, shape=shape)
     assert record.error_kind == wanted.pop("kind", None), record.error
     assert record.ok == (record.error is None)
@@ -85,6 +107,8 @@ def test_shape(plan_of, shape: str) -> None:
         assert getattr(record, name) == value, name
     assert record.sent_s is not None and record.end_s is not None
     assert record.scheduled_s <= record.sent_s <= record.end_s
+    assert record.end_s - record.scheduled_s < PATIENCE_S.get(shape, 10.0) + 5
+    assert sent_to(server_url) == before + 1
 
 
 @pytest.mark.parametrize("shape", ["complete", "reasoning-only", "reasoning-then-content"])
@@ -100,7 +124,7 @@ def test_split_at_every_byte(plan_of) -> None:
 
 
 def test_time_per_token_counts_tokens_not_chunks(plan_of) -> None:
-    """The same rate, one or four tokens an event: a quarter of the chunks, TPOT by usage."""
+    """One or four tokens an event: a quarter of the chunks, TPOT by usage."""
     one, four = (record_of(plan_of, tokens_per_event=size, tokens=40) for size in (1, 4))
     assert (one.tokens_out, one.chunks) == (40, 40)
     assert (four.tokens_out, four.chunks) == (40, 10)

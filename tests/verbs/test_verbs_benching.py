@@ -119,6 +119,23 @@ def test_a_server_is_measured_and_the_next_one_beside_it(url, tmp_path):
     assert choose_from_files([tmp_path], None)[0].status == "provisional"
 
 
+def test_a_life_that_is_measured_again_is_asked_other_prompts(url, tmp_path):
+    """Or the prefix cache of the same server would answer."""
+    prompts = tmp_path / "own.jsonl"
+    own = [{"role": "user", "content": "x"}]
+    lines = [{"id": f"p{n}", "kind": "edit", "messages": own} for n in range(8)]
+    prompts.write_text("\n".join(map(json.dumps, lines)))
+    out = tmp_path / "out"
+    for life in (1, 1, 2):
+        asked = Asked(url, (1,), 4, 8, name="baseline", model="m", life=life, prompts=str(prompts))
+        bench(asked, out, lambda text: None)
+    rows = [json.loads(line) for line in (out / "requests.jsonl").read_text().splitlines()]
+    sent = [row["prompt_id"] for row in rows]
+    assert len(set(sent[:8])) == 8  # the fifth was the second one's warm-up
+    assert sum(name.endswith("~2") for name in sent[:8]) == 2
+    assert sent[8:] == sent[:4]  # a new life is asked what the first one was
+
+
 def test_acceptance_is_known_where_every_answer_tells_its_steps():
     def answer(tokens, steps):
         return Record("p", 0.0, tokens_out=tokens, verify_steps=steps)

@@ -19,7 +19,12 @@ from runbook.engines.secrets import without_secrets
 from runbook.engines.sglang import serve_sglang
 from runbook.engines.sglang.checks import STACK_CHECKS, check_releases
 from runbook.engines.sglang.info import ALIKE, UNKNOWN, read_info
-from runbook.engines.sglang.log import find_acceptance, find_cause, find_worker
+from runbook.engines.sglang.log import (
+    find_acceptance,
+    find_cause,
+    find_worker,
+    running_at_once,
+)
 from runbook.engines.sglang.models import ModelFacts, read_model
 from runbook.engines.sglang.observed import (
     Asked,
@@ -160,6 +165,10 @@ class SGLang:
     def acceptance_in_log(self, log: str) -> float | None:
         """Of its decode batches: older releases count no verify steps."""
         return find_acceptance(log)
+
+    def running_at_once(self, log: str) -> float | None:
+        """The median of the decode batches, summed over the ranks that write some."""
+        return running_at_once(log)
 
     def check_configuration(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from dataclasses import dataclass
 
 from runbook.engines.sglang.releases import NO_OVERLAP, WORKER_LINES
@@ -167,6 +168,7 @@ def find_acceptance(log: str) -> float | None:
     return sum(length * running for length, running in told) / weight if weight else None
 
 
+_RANK = re.compile(r"\bDP\d+\b")
 _DECODE = re.compile(r"Decode batch(?: \[\d+\])?[.,]")
 _FIELD = {
     "running": re.compile(r"#running-req: (\d+)\b"),
@@ -194,3 +196,13 @@ def read_decode_batch(line: str) -> DecodeBatch | None:
         None if said["tokens_per_s"] is None else float(said["tokens_per_s"]),
         None if said["accept_length"] is None else float(said["accept_length"]),
     )
+
+
+def running_at_once(log: str) -> float | None:
+    """The median of ``#running-req`` over decode batches, ranks of data parallelism summed."""
+    ranks: dict[str, list[int]] = {}
+    for line in log.splitlines():
+        if batch := read_decode_batch(line):
+            rank = _RANK.search(line)
+            ranks.setdefault(rank.group() if rank else "", []).append(batch.running)
+    return float(sum(statistics.median(own) for own in ranks.values())) if ranks else None

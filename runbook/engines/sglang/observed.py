@@ -6,14 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from runbook.checks import Check, Status
-from runbook.engines.base import Counters, ServerInfo
+from runbook.engines.base import SUSPICIOUS_ACCEPTANCE, Counters, ServerInfo
 from runbook.engines.sglang.info import UNKNOWN
 from runbook.engines.sglang.models import ModelFacts
 from runbook.engines.sglang.options import NO_SPECULATION, Options
 from runbook.engines.sglang.releases import NO_OVERLAP
-
-#: From this share of the greatest possible acceptance on, output may be repetition.
-SUSPICIOUS_ACCEPTANCE = 0.95
 
 
 @dataclass(frozen=True)

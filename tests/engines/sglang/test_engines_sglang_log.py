@@ -11,6 +11,7 @@ from runbook.engines.sglang.log import (
     find_cause,
     find_worker,
     read_decode_batch,
+    running_at_once,
 )
 from runbook.params import Configuration
 
@@ -275,3 +276,16 @@ def test_a_decode_batch_reads_back(running, queued, speed, length, mark):
     assert (batch.running, batch.queued) == (running, queued)
     assert batch.tokens_per_s == pytest.approx(speed, abs=0.006)
     assert batch.accept_length == (None if length is None else pytest.approx(length, abs=0.006))
+
+
+def test_what_ran_at_once_is_the_median_of_the_log_over_all_ranks():
+    """128 were asked for and 107 ran: the cache was full, and the others waited."""
+
+    def line(running, rank="TP0"):
+        return f"[2026-01-05 10:00:00 {rank}] Decode batch, #running-req: {running}, #token: 9"
+
+    alone = [line(n) for n in (3, 106, 107, 107, 108, 12)]
+    assert running_at_once("\n".join(["Prefill batch, #new-seq: 1", *alone])) == 106.5
+    both = [line(6, f"DP{rank} TP0 EP0") for rank in range(8)]
+    assert running_at_once("\n".join(both)) == 48
+    assert running_at_once("nothing of that kind") is None

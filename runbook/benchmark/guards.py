@@ -1,0 +1,296 @@
+"""What makes configurations comparable, each guard with what was found: for the record. Pure.
+
+A guard that fails or warns is told of among the remarks and in the notes of cells as well, with
+its figures; here all stand together, also those that held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runbook.benchmark.gpu_samples import Sampled, compare_clocks
+from runbook.benchmark.measurements import (
+    Totals,
+    by_place,
+    compare_settings,
+    compare_totals,
+    drift_of,
+    find_drift,
+    key_of,
+    place_of,
+)
+from runbook.benchmark.texts import VOID_BY_REPETITION
+from runbook.cells import Cell
+from runbook.checks import Check, counted
+from runbook.engines.base import SUSPICIOUS_ACCEPTANCE
+from runbook.params import Params
+
+_SHOWN = 4
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the guards look at: the book of a benchmark. ``alike``: settings of the engine."""
+
+    params: Params
+    cells: Sequence[Cell]
+    launches: Mapping[str, Any]
+    totals: Totals
+    gpus: Mapping[str, Sampled]
+    alike: Sequence[str]
+
+    @property
+    def usable(self) -> list[Cell]:
+        """The cells that are compared, by place."""
+        return sorted((cell for cell in self.cells if cell.usable), key=by_place)
+
+
+def guards(measured: Measured) -> list[Check]:
+    """All of them, in the order of a reader; none without a cell."""
+    if not measured.cells:
+        return []
+    return [
+        _cap(measured),
+        _settings(measured),
+        *(_tokens(measured, what) for what in ("prompt tokens", "output tokens")),
+        _prefix_cache(measured),
+        _warm_up(measured),
+        _in_flight(measured),
+        _ramp_down(measured),
+        _lives(measured),
+        _drift(measured),
+        _repetition(measured),
+        _acceptance(measured),
+        _client(measured),
+        _clocks(measured),
+    ]
+
+
+def _cap(measured: Measured) -> Check:
+    most = max(cell.concurrency for cell in measured.cells)
+    caps = {
+        config: (launch.get("info") or {}).get("max_concurrency")
+        for config, launch in measured.launches.items()
+    }
+    wanted = f"the same in all, {most} or more"
+    known = {config: cap for config, cap in caps.items() if cap is not None}
+    found = _each(known, "{} at once")
+    if len(known) < len(caps) or not caps:
+        missing = ", ".join(config for config in caps if config not in known)
+        return Check("request cap", "unknown", f"{found}; not told: {missing}".strip("; "), wanted)
+    status = "fail" if min(known.values()) < most else "warn" if len({*known.values()}) > 1 else ""
+    return Check("request cap", status or "pass", found, wanted)  # type: ignore[arg-type]
+
+
+def _settings(measured: Measured) -> Check:
+    wanted = "the same in all, but for speculation"
+    unlike = compare_settings(measured.launches, measured.alike)
+    if unlike:
+        return Check("settings of the servers", "warn", "; ".join(unlike), wanted)
+    infos = [launch.get("info") or {} for launch in measured.launches.values()]
+    told = [info.get("settings") or {} for info in infos]
+    known = [name for name in measured.alike if all(one.get(name) is not None for one in told)]
+    if not told or not known:
+        return Check("settings of the servers", "unknown", "the servers tell none", wanted)
+    found = ", ".join(f"{name} {told[0][name]}" for name in known)
+    return Check("settings of the servers", "pass", found, wanted)
+
+
+def _tokens(measured: Measured, what: str) -> Check:
+    wanted = "of a cell, the same in all configurations"
+    unlike = _unlike(measured, what)
+    if unlike:
+        return Check(what, "warn", "; ".join(unlike), wanted)
+    counts: dict[str, set[int | None]] = {}
+    for cell in measured.usable:
+        own = measured.totals.get(key_of(cell), {}).get(what)
+        counts.setdefault(place_of(cell), set()).add(own)
+    if not counts or any(None in own for own in counts.values()):
+        return Check(what, "unknown", "usage does not tell them in every cell", wanted)
+    shown = {
+        place: " to ".join(map(str, sorted({min(own, key=_int), max(own, key=_int)}, key=_int)))
+        for place, own in counts.items()
+    }
+    return Check(what, "pass", _at_each(shown), wanted)
+
+
+def _unlike(measured: Measured, what: str) -> list[str]:
+    remarks = compare_totals(measured.cells, measured.totals)
+    return [one for one in remarks if f": {what} of" in one]
+
+
+def _int(value: int | None) -> int:
+    return value or 0
+
+
+def _prefix_cache(measured: Measured) -> Check:
+    wanted = "flushed in none, as much from the cache in all"
+    shares: dict[str, float] = {}
+    for config, own in _by_config(measured.usable).items():
+        told = [measured.totals.get(key_of(cell), {}) for cell in own]
+        pairs = [(one.get("cached prompt tokens"), one.get("prompt tokens")) for one in told]
+        known = [(cached, asked) for cached, asked in pairs if cached is not None and asked]
+        if known and len(known) == len(pairs):
+            shares[config] = sum(cached for cached, _ in known) / sum(asked for _, asked in known)
+    if len(shares) < len(_by_config(measured.usable)) or not shares:
+        return Check("prefix cache", "unknown", "usage does not tell cached tokens", wanted)
+    found = _each({config: f"{share:.1%}" for config, share in shares.items()}, "{}")
+    found = f"every life a new server, none flushed; of prompt tokens from the cache: {found}"
+    unlike = _unlike(measured, "cached prompt tokens")
+    return Check("prefix cache", "warn" if unlike else "pass", found, wanted)
+
+
+def _warm_up(measured: Measured) -> Check:
+    benchmark = measured.params.benchmark
+    if not benchmark.warmup:
+        return Check("warm-up", "warn", "none (benchmark.warmup: 0)", "before every cell")
+    asked = f"{counted(benchmark.warmup, 'request')} a stream before every cell, in its shape"
+    if benchmark.warmup_agree is None:
+        wanted = "until two in turn agree (benchmark.warmup_agree)"
+        return Check("warm-up", "pass", f"{asked}, once", wanted)
+    wanted = f"until two in turn agree within {benchmark.warmup_agree:.0%}"
+    cold = [cell for cell in measured.usable if "warm-ups agreed" in cell.note]
+    risen = [cell for cell in measured.usable if "throughput rose by" in cell.note]
+    said = [
+        *([f"no two agreed in {counted(len(cold), 'cell')}"] if cold else []),
+        *([f"throughput rose within {counted(len(risen), 'cell')}"] if risen else []),
+    ]
+    return Check("warm-up", "warn" if said else "pass", "; ".join([asked, *said]), wanted)
+
+
+def _in_flight(measured: Measured) -> Check:
+    wanted = "what the cell is called, never more"
+    most: dict[str, int] = {}
+    for cell in measured.usable:
+        if cell.max_in_flight is not None:
+            most[place_of(cell)] = max(most.get(place_of(cell), 0), cell.max_in_flight)
+    above = [cell for cell in measured.cells if (cell.max_in_flight or 0) > cell.concurrency]
+    if not most:
+        return Check("in flight", "unknown", "not recorded", wanted)
+    short = [cell for cell in measured.usable if cell.note.startswith("(")]
+    found = _at_each(most)
+    if short:
+        found += "; the server ran fewer: " + _listed(
+            f"{key_of(cell)} {cell.note.partition(':')[0]}" for cell in short
+        )
+    return Check("in flight", "fail" if above else "warn" if short else "pass", found, wanted)
+
+
+def _ramp_down(measured: Measured) -> Check:
+    wanted = "cut off (benchmark.window: steady)"
+    if measured.params.benchmark.window == "steady":
+        found = "only the time with all streams at work counts, latencies without the first wave"
+        return Check("ramp-down", "pass", found, wanted)
+    return Check(
+        "ramp-down", "skipped", "counted in, of all configurations (benchmark.window: whole)"
+    )
+
+
+def _lives(measured: Measured) -> Check:
+    lives = {
+        config: len({cell.life for cell in own})
+        for config, own in _by_config(measured.usable).items()
+    }
+    ages = [cell.age_s for cell in measured.usable if cell.age_s is not None]
+    found = _each(lives, "{}")
+    if ages:
+        found += f"; cells began {min(ages):.0f} to {max(ages):.0f} s after a server was ready"
+    status = "pass" if lives and min(lives.values()) >= 2 else "warn"
+    wanted = "two or more of each, in random order within a block"
+    return Check("server lives", status, found, wanted)  # type: ignore[arg-type]
+
+
+def _drift(measured: Measured) -> Check:
+    wanted = "no slope over the lives that chance would not give"
+    change, p = drift_of(measured.cells)
+    if p is None:
+        return Check("drift", "unknown", "too few lives to tell", wanted)
+    found = f"{change:+.1%} over the run, p = {p:.2g}"
+    return Check("drift", "warn" if find_drift(measured.cells) else "pass", found, wanted)
+
+
+def _repetition(measured: Measured) -> Check:
+    wanted = "no cell whose answers repeat themselves where the baseline's do not"
+    looping = [cell for cell in measured.cells if cell.note.startswith(VOID_BY_REPETITION)]
+    if looping:
+        found = "void: " + _listed(map(key_of, looping))
+        return Check("repetition", "fail", found, wanted)
+    return Check("repetition", "pass", f"none in {counted(len(measured.usable), 'cell')}", wanted)
+
+
+def _acceptance(measured: Measured) -> Check:
+    wanted = f"below {SUSPICIOUS_ACCEPTANCE} of steps + 1"
+    found: dict[str, str] = {}
+    close = False
+    for config, own in _by_config(measured.usable).items():
+        settings = ((measured.launches.get(config) or {}).get("info") or {}).get("settings") or {}
+        steps = settings.get("speculative_num_steps")
+        lengths = [cell.accept_length for cell in own if cell.accept_length is not None]
+        if steps and lengths:
+            found[config] = f"{max(lengths):.2f} of {steps + 1}"
+            close = close or max(lengths) >= SUSPICIOUS_ACCEPTANCE * (steps + 1)
+    if not found:
+        return Check("acceptance", "skipped", "no server tells a fixed number of draft steps")
+    return Check("acceptance", "warn" if close else "pass", _each(found, "at most {}"), wanted)
+
+
+def _client(measured: Measured) -> Check:
+    wanted = "less than half a core, and never late by a fifth of the time between chunks"
+    shares = [cell.client_share for cell in measured.cells if cell.client_share is not None]
+    lags = [cell.loop_lag_ms for cell in measured.cells if cell.loop_lag_ms is not None]
+    if not shares:
+        return Check("load generator", "unknown", "not recorded", wanted)
+    found = f"at most {max(shares):.1%} of a core"
+    found += f", {max(lags):.1f} ms late at the 99th percentile" if lags else ""
+    limits = [cell for cell in measured.cells if "the client" in cell.note]
+    if limits:
+        found += f"; told of in {counted(len(limits), 'cell')}"
+    return Check("load generator", "warn" if limits else "pass", found, wanted)
+
+
+def _clocks(measured: Measured) -> Check:
+    told = [sampled for sampled in measured.gpus.values() if sampled.get("sm_mhz")]
+    if not told:
+        return Check("clocks of the GPUs", "skipped", "no GPU told any while cells were measured")
+    low, high = (pick(one["sm_mhz"] for one in told) for pick in (min, max))
+    found = f"{low:.0f} to {high:.0f} MHz"
+    if heats := [one["temperature_c"] for one in told if "temperature_c" in one]:
+        found += f", at most {max(heats):.0f} °C"
+    if powers := [one["power_w"] for one in told if "power_w" in one]:
+        found += f", {min(powers):.0f} to {max(powers):.0f} W"
+    unlike = compare_clocks(measured.cells, measured.gpus)
+    wanted = "medians of configurations no more than 3 % apart"
+    return Check(
+        "clocks of the GPUs",
+        "warn" if unlike else "pass",
+        "; ".join([found, *unlike]),
+        wanted,
+    )
+
+
+def _by_config(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+    found: dict[str, list[Cell]] = {}
+    for cell in cells:
+        found.setdefault(cell.config, []).append(cell)
+    return found
+
+
+def _each(values: Mapping[str, Any], form: str) -> str:
+    """``baseline 8 at once, lean 8 at once``; one value where all are the same."""
+    shown = {name: form.format(value) for name, value in values.items()}
+    if len(shown) > 1 and len({*shown.values()}) == 1:
+        return f"{next(iter(shown.values()))} in all"
+    return ", ".join(f"{name} {value}" for name, value in shown.items())
+
+
+def _at_each(values: Mapping[str, Any]) -> str:
+    """``C=1: 849, C=8: 1108``."""
+    return ", ".join(f"{place}: {value}" for place, value in values.items())
+
+
+def _listed(names: Iterator[str]) -> str:
+    known = list(names)
+    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    return ", ".join(known[:_SHOWN]) + more
