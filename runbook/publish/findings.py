@@ -138,8 +138,9 @@ def benchmark_table(run_path: Path) -> Markdown:
     for row in rows:
         if row["configuration"] == found.baseline and row["accepted (tok/step)"] is None:
             row["accepted (tok/step)"] = "-"
-    names = list(rows[0]) if rows else []
-    columns = [name for name in names if name != "context (tokens)" or len(contexts) > 1]
+    thinks = any(row["TTFAT p50 (ms)"] not in (None, row["TTFT p50 (ms)"]) for row in rows)
+    shown = {"context (tokens)": len(contexts) > 1, "TTFAT p50 (ms)": thinks}
+    columns = [name for name in rows[0] if shown.get(name, True)] if rows else []
     return joined(
         table(
             rows,
@@ -215,14 +216,17 @@ def _not_proved(found: Artefacts) -> str:
 
 
 _OF_WHAT = (
-    "Means over cells: a p50 is that of each cell's own requests, averaged. In the figure of "
-    "distributions the requests of all cells are one heap."
+    "Means over cells: a p50 is that of each cell's own requests, averaged. TPOT is the time of a "
+    "token, the chunk gap that from one event of the stream to the next, which may bear several. "
+    "In the figure of distributions the requests of all cells are one heap."
 )
 _DECIMALS = {
     "tok/s": 1,
     "TTFT p50 (ms)": 0,
     "TTFT p99 (ms)": 0,
+    "TTFAT p50 (ms)": 0,
     "TPOT p50 (ms)": 1,
+    "chunk gap p50 (ms)": 1,
     "accepted (tok/step)": 2,
 }
 
@@ -239,15 +243,18 @@ def _benchmark_row(cells: Sequence[Cell]) -> dict[str, Any]:
     span = "no interval"
     if estimate is not None and estimate.low is not None and estimate.high is not None:
         span = f"{number(estimate.low, 1)} to {number(estimate.high, 1)}"
+    running = mean(cell.running for cell in usable if cell.note.startswith("("))
     return {
         "configuration": first.config,
-        "C": first.concurrency,
+        "C": first.concurrency if running is None else f"{first.concurrency} ({running:.0f} ran)",
         "context (tokens)": first.context_tokens,
         "tok/s": mean(speeds),
         "95 %": span,
         "TTFT p50 (ms)": mean(cell.ttft_p50_ms for cell in usable),
         "TTFT p99 (ms)": mean(cell.ttft_p99_ms for cell in usable),
+        "TTFAT p50 (ms)": mean(cell.ttfat_p50_ms for cell in usable),
         "TPOT p50 (ms)": mean(cell.tpot_p50_ms for cell in usable),
+        "chunk gap p50 (ms)": mean(cell.chunk_gap_p50_ms for cell in usable),
         "accepted (tok/step)": mean(cell.accept_length for cell in usable),
         "cells": len(usable),
         "errors": sum(cell.errors for cell in cells),

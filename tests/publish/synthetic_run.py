@@ -90,6 +90,7 @@ def measured_cells() -> list[Cell]:
                         ttft_p50_ms=200.0 * concurrency**0.5,
                         ttft_p99_ms=400.0 * concurrency**0.5,
                         tpot_p50_ms=1000 * concurrency / speed,
+                        chunk_gap_p50_ms=1500 * concurrency / speed,
                         accept_length=None if config == "baseline" else 1.5,
                     )
                 )
@@ -150,7 +151,13 @@ def build_run(path: Path) -> Run:
     run.write("requests.jsonl", requests())
     run.write_json("decision.json", decision())
     run.write_json("launches.json", launches())
-    run.write_json("measured.json", {"notes": ["block 2 was measured again"]})
+    guards = [
+        Check("prefix cache", "pass", "0.0% in all", "as much in all"),
+        Check("request cap", "warn", "baseline 2048 at once, ngram-lean 48 at once", "the same"),
+        Check("clocks of the GPUs", "skipped", "no GPU told any"),
+    ]
+    notes = {"notes": ["block 2 was measured again"], "guards": [asdict(one) for one in guards]}
+    run.write_json("measured.json", notes)
     run.write_json(
         "stack.json",
         {
