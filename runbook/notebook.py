@@ -31,15 +31,18 @@ from runbook.params import Params
 from runbook.run import STEPS, Run, StepStatus, clone_root, process_mark
 from runbook.watch import end_with_runner
 
-Kind = Literal["run", "alone", "example"]
+Kind = Literal["run", "results", "alone", "example"]
 
+#: These have a to-do list that is kept.
+_KEPT = ("run", "results")
 _LIVE_ALONE = ("verify_stack", "benchmark")
 
 
 class Work:
     """One stage at work in one notebook.
 
-    ``kind``: ``run`` works in a run folder; ``alone`` works live in a scratch one that goes with
+    ``kind``: ``run`` works in a run folder, ``results`` in a new one that holds the figures of
+    other tools; ``alone`` works live in a scratch one that goes with
     the kernel; ``example`` explores a scratch copy of the committed example.
     """
 
@@ -124,25 +127,25 @@ class Work:
 
     def begin(self, step: str) -> None:
         """Mark a step as being worked on, under the lock of the run. Raises ``RunBusy``."""
-        if self.kind == "run":
+        if self.kind in _KEPT:
             self.lock()
             if step not in self._open_steps():
                 self.run.begin(step)
 
     def end(self, step: str, verdict: Verdict) -> None:
         """Mark a step as completed or failed by its verdict."""
-        if self.kind == "run":
+        if self.kind in _KEPT:
             status: StepStatus = "completed" if verdict.ok else "failed"
             self.run.finish(step, status, verdict.text, 0 if verdict.ok else 1)
 
     def skip(self, step: str, reason: str) -> None:
         """Mark a step as left out on purpose; what an earlier run completed stays so."""
-        if self.kind == "run" and self.run.step(step).status != "completed":
+        if self.kind in _KEPT and self.run.step(step).status != "completed":
             self.run.finish(step, "skipped", reason)
 
     def lock(self) -> None:
         """Hold the run until the verdict, an error or ``close``. Raises ``RunBusy``."""
-        if self.kind == "run" and not self._locked:
+        if self.kind in _KEPT and not self._locked:
             self._open.enter_context(self.run.locked())
             self._locked = True
 
@@ -163,7 +166,7 @@ class Work:
 
     def _open_steps(self) -> list[str]:
         """The steps that this process works on; another's are not ours to end."""
-        if self.kind != "run":
+        if self.kind not in _KEPT:
             return []
         mine = process_mark(os.getpid())
         return [
@@ -243,7 +246,10 @@ def _choose_run(
     if not isinstance(name, str):
         raise ParameterError("papermill", "run", repr(name), "the path of a run folder")
     if name:
-        return Run.open(Path(name).expanduser()), "run"
+        path = Path(name).expanduser()
+        if stage == "choose" and path.exists() and not (path / "run.json").exists():
+            return _of_results(path, parameters), "results"
+        return Run.open(path), "run"
     if parameters is not None:
         run = Run.create(parameters) if stage in _LIVE_ALONE else Run.newest(parameters)
         print(f"run folder: {run.path}")
@@ -253,6 +259,16 @@ def _choose_run(
         return Run.create(params.load(_in_clone("params/rehearsal.yaml")), folder), "alone"
     shutil.copytree(_in_clone("docs/example-run"), folder)
     return Run.open(folder), "example"
+
+
+def _of_results(path: Path, parameters: Params | None) -> Run:
+    """A new run of figures that another tool measured. Raises ``BadInput``."""
+    from runbook.verbs.choosing import run_of_results
+
+    given = parameters or params.load(_in_clone("params/rehearsal.yaml"))
+    run = run_of_results(path, given, parameters is not None, None)
+    print(f"figures of {path}; run folder: {run.path}")
+    return run
 
 
 def _in_clone(name: str) -> Path:

@@ -10,6 +10,7 @@ import posixpath
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,6 +27,7 @@ from runbook.notebook import Work
 from runbook.publish import document, plan_document
 from runbook.publish.tables import Markdown, fence
 from runbook.run import NOT_APPLIED
+from runbook.verbs.choosing import UNNAMED
 
 _PROOFS, _APPLIED = "service/proofs.json", "service/applied.json"
 _BOOT_PROOFS = ("back after reboot", "back after sudden death")
@@ -149,6 +151,8 @@ def choose(work: Work) -> choose_room.Decision:
     decision = choose_room.decide(measured.cells, work.params.choose, names)
     launches = {name: one.get("fingerprint", name) for name, one in measured.launches.items()}
     decision = choose_room.with_controls(decision, launches)
+    if work.kind == "results":  # how other tools define what was decided by
+        decision = replace(decision, notes=(*decision.notes, *measured.notes))
     work.run.write("decision.json", decision.to_json())
     for advice in decision.advice:
         print(f"next: {advice}")
@@ -157,13 +161,17 @@ def choose(work: Work) -> choose_room.Decision:
 
 def chosen_verdict(work: Work, decision: choose_room.Decision) -> Verdict:
     """Negative when no choice is clear, or when it is not the expected one."""
-    return choose_room.verdict(decision, work.params.choose)
+    return choose_room.verdict(decision, work.params.choose, to_install=work.kind != "results")
 
 
 def write_draft(work: Work, decision: choose_room.Decision) -> Markdown:
     """The findings as ``production_v2.md`` in the run folder, before the service is touched."""
-    if work.kind != "run":
+    if work.kind not in ("run", "results"):
         return Markdown(f"`{document.NAME}` of the example run lies in `docs/example-run`.")
+    if work.kind == "results" and work.params.name == UNNAMED:
+        return Markdown(
+            "No record: figures alone say nothing of server and model. Give parameters."
+        )
     work.end("choose", chosen_verdict(work, decision))
     work.begin("draft")
     path = document.export_all(work.folder)[0]

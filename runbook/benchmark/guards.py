@@ -207,7 +207,7 @@ def _drift(measured: Measured) -> Check:
     change, p = drift_of(measured.cells)
     if p is None:
         return Check("drift", "unknown", "too few lives to tell", wanted)
-    found = f"{change:+.1%} over the run, p = {p:.2g}"
+    found = f"{change:+.1%} over the lives of the run, p = {p:.2g}"
     return Check("drift", "warn" if find_drift(measured.cells) else "pass", found, wanted)
 
 

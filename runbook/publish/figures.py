@@ -158,10 +158,11 @@ def latency(records: Iterable[Mapping[str, Any]], order: Sequence[str] = ()) -> 
     return finish(drawn, "latency_distributions", alt, source)
 
 
-def run_order(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
+def run_order(cells: Sequence[Cell], order: Sequence[str] = (), drift: str = "") -> Figure:
     """Each cell against the mean of its own configuration and concurrency, in the order run.
 
-    A slope is drift of the machine; a lonely point is a disturbance.
+    A slope is drift of the machine; a lonely point is a disturbance. ``drift``: what the test of
+    it found.
     """
     usable = sorted((cell for cell in cells if cell.usable), key=lambda cell: cell.life)
     look = styles({cell.config for cell in cells}, order)
@@ -175,7 +176,7 @@ def run_order(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("cell, in the order of the run; shading: blocks")
     axes.set_ylabel("throughput against own mean (%)")
-    axes.set_title("Drift over the run", fontsize=10)
+    axes.set_title("Drift over the run" + (f": {drift}" if drift else ""), fontsize=10)
     if alone := len(usable) == len({_place(cell) for cell in usable}):
         axes.set_ylim(-1, 1)
         axes.text(0.5, 0.75, _NO_DRIFT, transform=axes.transAxes, ha="center", color="#555555")
@@ -184,6 +185,7 @@ def run_order(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
     worst = _NO_DRIFT if alone and offs else worst
     counts = counted(len(offs), "cell")
     alt = f"Throughput of {counts} against their own mean in the order run: {worst}"
+    alt += f"; {drift}" if drift else ""
     return finish(drawn, "run_order", alt, cells_source(cells))
 
 

@@ -7,8 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from runbook import choose, foreign, params, traffic
+from runbook.cells import to_csv
 from runbook.checks import Verdict, counted
+from runbook.run import Run
 
+#: The name of a run of figures that came without parameters: nothing is known of their server.
+UNNAMED = "results"
 _EQUAL = "no parameters were given: every measured point weighs the same"
 
 
@@ -38,6 +42,33 @@ def choose_from_files(
     notes = (*decision.notes, *said, *found.notes)
     decision = replace(decision, notes=notes)
     return decision, choose.verdict(decision, rule, to_install=False)
+
+
+def run_of_results(path: Path, given: params.Params, ruled: bool, folder: Path | None) -> Run:
+    """A run folder with the cells of result files in the place of its own measurement.
+
+    Of ``given`` all but the configurations and concurrencies holds, which are those of the files;
+    without ``ruled`` every measured point weighs the same. ``folder``: ``None`` for a new one in
+    ``outputs``. Raises ``BadInput``.
+    """
+    found = foreign.gather([path])
+    known = {one.name: one for one in given.configurations}
+    names = dict.fromkeys(cell.config for cell in found.cells)
+    values = given.model_dump(mode="json")
+    values["configurations"] = [
+        known[name].model_dump(mode="json") if name in known else {"name": name} for name in names
+    ]
+    values["benchmark"]["concurrencies"] = sorted({cell.concurrency for cell in found.cells})
+    if not ruled:
+        values["name"] = UNNAMED
+        values["choose"] = choose.equal_mix(found.cells).model_dump(mode="json")
+    run = Run.create(params.from_values(values, str(path)), folder)
+    run.write("cells.csv", to_csv(found.cells))
+    notes = [*([] if ruled else [_EQUAL]), *found.notes]
+    run.write_json("measured.json", {"notes": notes, "remarks": []})
+    run.begin("benchmark")
+    run.finish("benchmark", "completed", f"figures of {path}, not measured by this run")
+    return run
 
 
 def split_words(words: Sequence[Path]) -> tuple[list[Path], Path | None]:
