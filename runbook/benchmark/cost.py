@@ -131,7 +131,12 @@ def _warmups(params: Params, most: int) -> int:
 
 def foresee(params: Params, prompts: Sequence[Prompt]) -> list[str]:
     """What these parameters cannot say, and why, known before the start; for a reader."""
-    return [*_too_few(params), *_repeated(params, prompts), *_repeated_texts(params, prompts)]
+    return [*_too_few(params), *repetitions(params, prompts)]
+
+
+def repetitions(params: Params, prompts: Sequence[Prompt]) -> list[str]:
+    """What a server is asked more than once, in sentences."""
+    return [*_repeated(params, prompts), *_repeated_texts(params, prompts)]
 
 
 def _too_few(params: Params) -> Iterator[str]:

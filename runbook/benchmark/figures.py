@@ -25,6 +25,8 @@ REQUEST_SHARE, FIRST_TOKEN_SHARE = (0.004, 0.02), (0.1, 0.5)
 BUSY_SHARE = 0.9
 #: A second half that is faster than the first by more is told, of loads of so many rounds or more.
 RISE_SHARE, MIN_RISE_ROUNDS = 0.25, 3
+#: How the kind of prompts begins that are no text: drafts of loops are accepted all the more.
+_RANDOM = "random"
 _NOTE_CHARACTERS = 1000
 #: Of a log, its end is kept in a note.
 LOG_CHARACTERS = 600
@@ -191,6 +193,8 @@ def _why_void(cell: Cell, load: LoadResult, evidence: Evidence) -> Iterable[str]
         yield f"{without} of {cell.requests} answers came without usage: tokens are unknown"
     elif cell.output_tok_s is None:
         yield "no request was answered"
+    if any(record.kind.startswith(_RANDOM) for record in load.records):
+        yield "prompts of random tokens: they may be measured, but never chosen from"
     if cell.errors > evidence.error_share * cell.requests:
         yield f"{cell.errors} of {cell.requests} failed, at most {evidence.error_share:.1%} may"
     cap = evidence.max_concurrency

@@ -11,7 +11,7 @@ from runbook.benchmark.asking import plan_load
 from runbook.benchmark.bench import Bench, Unmeasured
 from runbook.benchmark.blocks import Block, plan_blocks
 from runbook.benchmark.book import Book
-from runbook.benchmark.cost import foresee
+from runbook.benchmark.cost import repetitions
 from runbook.benchmark.figures import tokens_per_second
 from runbook.benchmark.lengths import Lengths
 from runbook.benchmark.lives import Life, measure_life
@@ -81,7 +81,7 @@ def measure(
     with Book(run, engine.alike) as book:
         for said in (
             *([_FORCED] if params.workload.ignore_eos else []),
-            *foresee(params, asked.prompts),
+            *repetitions(params, asked.prompts),
         ):
             book.note(said)
         resolved = _resolved_in(run)

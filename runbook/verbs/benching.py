@@ -33,6 +33,8 @@ _WARMUP_TOKENS = 32
 _SEED = 1
 #: Bound of an open loop; those beyond it wait, and their time runs.
 _MOST_AT_ONCE = 1000
+#: A greater share of prompt tokens out of the prefix cache is told.
+_CACHED = 0.1
 
 _COLUMNS = (
     ("rate /s", "rate_s", ".3g"),
@@ -243,9 +245,19 @@ def _measure(
         accept_length(load.records),
         error_share=params.Limits().error_share,
         client_lag_ms=asked.client_lag_ms,
+        remarks=(cached_remark(load.records),),
     )
     found = judge_cell(cell, load, evidence)
     return found if cell.rate_s is None else replace(found, concurrency=load.max_in_flight)
+
+
+def cached_remark(records: Sequence[Record]) -> str:
+    """How much of the prompts came from the prefix cache, where that is more than a template:
+    nobody knows what an endpoint was asked before. Empty where it is not, or not told."""
+    told = [(one.tokens_cached, one.tokens_in) for one in records if one.ok]
+    known = [(cached, asked) for cached, asked in told if cached is not None and asked]
+    share = sum(cached for cached, _ in known) / max(1, sum(asked for _, asked in known))
+    return f"{share:.0%} of prompt tokens came from the prefix cache" if share > _CACHED else ""
 
 
 def accept_length(records: Sequence[Record]) -> float | None:

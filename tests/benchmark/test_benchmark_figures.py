@@ -66,6 +66,7 @@ def test_tokens_per_second_is_of_usage_and_of_wall_clock() -> None:
     [
         (load(record(), record(tokens=None)), Evidence(), "1 of 2 answers came without usage"),
         (load(), Evidence(), "no request was answered"),
+        (load(record(kind="random"), record()), Evidence(), "random tokens: they may be measured"),
         (
             load(record(), record(error_kind="abort", error="e")),
             Evidence(error_share=0.4),

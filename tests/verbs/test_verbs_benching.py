@@ -23,6 +23,7 @@ from runbook.verbs.benching import (
     accept_length,
     base_url,
     bench,
+    cached_remark,
     find_model,
     parse_concurrencies,
     parse_rates,
@@ -134,6 +135,14 @@ def test_a_life_that_is_measured_again_is_asked_other_prompts(url, tmp_path):
     assert len(set(sent[:8])) == 8  # the fifth was the second one's warm-up
     assert sum(name.endswith("~2") for name in sent[:8]) == 2
     assert sent[8:] == sent[:4]  # a new life is asked what the first one was
+
+
+def test_what_the_prefix_cache_answered_is_told():
+    def answer(cached, asked=1000):
+        return Record("p", 0.0, tokens_in=asked, tokens_cached=cached)
+
+    assert cached_remark([answer(970), answer(970)]).startswith("97% of prompt tokens")
+    assert cached_remark([answer(32), answer(None)]) == cached_remark([answer(None)]) == ""
 
 
 def test_acceptance_is_known_where_every_answer_tells_its_steps():
