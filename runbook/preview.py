@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from runbook import benchmark
-from runbook.engines import engine_for
+from runbook.engines import Seen, engine_for
 from runbook.launch.quoting import exec_line
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Params
@@ -41,7 +41,7 @@ def preview(parameters: Params) -> dict[str, Any]:
         "configurations": launches,
         "open": [
             {"name": check.name, "status": check.status, "found": check.found, "fix": check.fix}
-            for check in engine.check_stack(parameters, {})
+            for check in engine.check_stack(parameters, Seen())
             if check.status in ("fail", "warn", "unknown")
         ],
         "not_looked_at": [

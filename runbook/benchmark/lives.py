@@ -160,7 +160,8 @@ def _watched(bench: Bench, life: Life, server: RunningServer) -> Callable[[], bo
     told = began
     nccl = [f"{k}={v}" for k, v in sorted(life.spec.env.items()) if k.startswith("NCCL_")]
     settings = f"with {' '.join(nccl) or 'no NCCL settings'}, topology {stack.topology or 'any'}"
-    watch = cards.HangWatch(server.log_tail, bench.params.server.timeouts.silent_s, settings)
+    silent_s = bench.params.server.timeouts.silent_s
+    watch = cards.HangWatch(server.log_tail, silent_s, settings, stack)
 
     def alive() -> bool:
         nonlocal told

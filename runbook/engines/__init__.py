@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from runbook.engines.base import Counters, Engine, ServerInfo
+from runbook.engines.base import Counters, Engine, Seen, ServerInfo
 from runbook.errors import BadInput
 from runbook.params import Server
 
-__all__ = ["Counters", "Engine", "ServerInfo", "engine_for", "engine_named"]
+__all__ = ["Counters", "Engine", "Seen", "ServerInfo", "engine_for", "engine_named"]
 
 
 def engine_named(name: str, key_file: str | None = None, server: Server | None = None) -> Engine:

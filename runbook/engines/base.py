@@ -58,6 +58,29 @@ class Counters:
         )
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of a host before a start; what nobody asked is not there.
+
+    ``versions``: distribution -> version that the serving interpreter finds, ``None`` where it has
+    none. ``told``: configuration -> the facts of the probes (``runbook.probe``), by name.
+    ``links``: the class of the cards' topology.
+    """
+
+    versions: Mapping[str, str | None] = field(default_factory=dict)
+    told: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    links: str | None = None
+
+    def fact(self, configuration: str, name: str) -> Any:
+        """What the probes told of one configuration's launch, ``None`` where they did not."""
+        return self.told.get(configuration, {}).get(name)
+
+    def variables(self, configuration: str) -> dict[str, str]:
+        """What the start of Python (``sitecustomize``) sets or changes in its environment."""
+        changed = self.fact(configuration, "environment") or {}
+        return {**changed.get("set", {}), **changed.get("changed", {})}
+
+
 class Engine(Protocol):
     """What the stages ask of an engine. All waits are bounded; HTTP is to ``url`` alone."""
 
@@ -123,18 +146,11 @@ class Engine(Protocol):
     def check_cell(self, cell: Counters, configuration: Configuration) -> list[Check]:
         """Whether the draft was really used over a cell."""
 
-    def check_stack(
-        self,
-        params: Params,
-        versions: Mapping[str, str | None],
-        parsed: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> list[Check]:
-        """Whether these configurations can exist on what is installed, before any start.
+    def check_stack(self, params: Params, seen: Seen) -> list[Check]:
+        """Whether these configurations can exist on what was seen, before any start."""
 
-        ``versions``: distribution -> version that the serving interpreter finds, ``None`` or
-        absent where it is not known. ``parsed``: configuration -> the answer of
-        ``argument_probe``; ``None`` where nobody asked.
-        """
+    def ports(self, params: Params) -> Mapping[int, str]:
+        """What the servers listen on besides ``server.port``: port -> what for."""
 
     def check_log(self, log: str, configuration: Configuration) -> list[Check]:
         """What the log of a server that came up proves of the configuration; its start matters."""

@@ -11,7 +11,7 @@ from typing import Any
 from runbook.checks import Check, Status
 from runbook.engines.answers import text, whole
 from runbook.engines.assemble import KEY_CREDENTIAL, assemble_spec, own_program
-from runbook.engines.base import Counters, ServerInfo
+from runbook.engines.base import Counters, Seen, ServerInfo
 from runbook.engines.ladder import Endpoint, wait_idle, wait_ready
 from runbook.engines.prometheus import parse_metrics, total
 from runbook.errors import BadInput, NotHere, ServerFailed
@@ -165,14 +165,13 @@ class LlamaCpp:
             return [Check("draft used", "warn", f"{found}: length 1.00", "some accepted", fix)]
         return [Check("draft used", "pass", found, f"drafts by {asked}")]
 
-    def check_stack(
-        self,
-        params: Params,
-        versions: Mapping[str, str | None],
-        parsed: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> list[Check]:
+    def check_stack(self, params: Params, seen: Seen) -> list[Check]:
         """Nothing: one release is pinned, and the launcher refuses what it cannot do."""
         return []
+
+    def ports(self, params: Params) -> Mapping[int, str]:
+        """None but its own."""
+        return {}
 
     def check_log(self, log: str, configuration: Configuration) -> list[Check]:
         """Nothing: ``check_configuration`` tells all."""

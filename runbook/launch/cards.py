@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from runbook.errors import Blocked, HostFailed, ServerFailed
 from runbook.hosts.base import COMMAND_ENV
 from runbook.hosts.local import execute_here
+from runbook.launch.ports import unit_of
+from runbook.params import Stack
 
 _QUERY = "index,memory.used,utilization.gpu,power.draw,power.limit"
 _HOLDERS = "pid,process_name,used_memory"
 _POLL_S = 2.0
 _LOOK_S = 10.0
 _NVIDIA_SMI_S = 30.0
-
-#: A card that waits for another one is busy at little power.
-_BUSY_PERCENT, _LITTLE_POWER = 95.0, 0.4
 
 
 @dataclass(frozen=True)
@@ -31,13 +30,12 @@ class Card:
     power_w: float | None
     power_limit_w: float | None
 
-    @property
-    def spins(self) -> bool:
-        """Whether it is busy with nothing."""
+    def spins(self, busy_percent: float, little_power: float) -> bool:
+        """Whether it waits for another one: busy, at a share of its power that is too little."""
         if self.busy_percent is None or self.power_w is None or not self.power_limit_w:
             return False
-        idle_power = self.power_w < _LITTLE_POWER * self.power_limit_w
-        return self.busy_percent >= _BUSY_PERCENT and idle_power
+        idle_power = self.power_w < little_power * self.power_limit_w
+        return self.busy_percent >= busy_percent and idle_power
 
 
 def parse_cards(text: str) -> list[Card]:
@@ -67,6 +65,13 @@ def _ask(query: str) -> str:
     return done.out if done.code == 0 else ""
 
 
+def _with_unit(holder: str) -> str:
+    """A line on a process that holds memory, with the unit it belongs to."""
+    pid = holder.partition(",")[0].strip()
+    unit = unit_of(int(pid)) if pid.isdecimal() else None
+    return f"{holder}, unit {unit}" if unit else holder
+
+
 def wait_until_free(
     most_mib: float, timeout_s: float, read: Callable[[], Sequence[Card]] = read_cards
 ) -> None:
@@ -75,7 +80,8 @@ def wait_until_free(
     deadline = time.monotonic() + timeout_s
     while full := [card for card in read() if (card.used_mib or 0) > most_mib]:
         if time.monotonic() > deadline:
-            holders = "; ".join(_ask(f"--query-compute-apps={_HOLDERS}").split("\n")).strip("; ")
+            lines = _ask(f"--query-compute-apps={_HOLDERS}").splitlines()
+            holders = "; ".join(map(_with_unit, lines))
             held = ", ".join(f"GPU {card.index} {card.used_mib:.0f} MiB" for card in full)
             raise Blocked(
                 f"memory of the cards is not free {timeout_s:g} s after the server before: {held}"
@@ -88,17 +94,18 @@ def wait_until_free(
 
 class HangWatch:
     """Looks, not too often, whether a start hangs in its first collective: all cards busy at
-    little power, and a log that has been silent for ``silent_s``."""
+    little power (``stack``), and a log that has been silent for ``silent_s``."""
 
     def __init__(
         self,
         read_log: Callable[[], str],
         silent_s: float,
         settings: str,
+        stack: Stack,
         read: Callable[[], Sequence[Card]] = read_cards,
     ) -> None:
         self._read_log, self._read = read_log, read
-        self._silent_s, self._settings = silent_s, settings
+        self._silent_s, self._settings, self._stack = silent_s, settings, stack
         self._log, self._changed_at = "", time.monotonic()
         self._looked_at = 0.0
 
@@ -112,8 +119,8 @@ class HangWatch:
             self._log, self._changed_at = log, now
         if now - self._changed_at < self._silent_s:
             return
-        cards = self._read()
-        if cards and all(card.spins for card in cards):
+        cards, stack = self._read(), self._stack
+        if cards and all(card.spins(stack.busy_percent, stack.hang_power) for card in cards):
             shown = ", ".join(
                 f"GPU {card.index} {card.busy_percent:.0f} % {card.power_w:.0f} W" for card in cards
             )

@@ -73,6 +73,11 @@ def _describe(pid: int) -> str:
 def unit_of(pid: int) -> str | None:
     """The innermost systemd unit of a process here, ``None`` where there is none."""
     with contextlib.suppress(OSError):
-        names = _UNIT.findall(Path(f"/proc/{pid}/cgroup").read_text())
-        return names[-1] if names else None
+        return unit_in(Path(f"/proc/{pid}/cgroup").read_text())
     return None
+
+
+def unit_in(cgroups: str) -> str | None:
+    """The innermost systemd unit in the text of a ``/proc/PID/cgroup``."""
+    names = _UNIT.findall(cgroups)
+    return names[-1] if names else None

@@ -89,6 +89,9 @@ class Stack(Strict):
     min_memory_gib: Gib = Field(0.0, description="memory available, at least")
     want_memory_gib: Gib = Field(0.0, description="less available memory than this only warns")
     min_disk_gib: Gib = Field(0.0, description="free at server.cwd")
+    want_model_disk_gib: Gib = Field(
+        0.0, description="less free room at the path of model or draft only warns"
+    )
     min_shm_gib: Gib = Field(0.0, description="free in /dev/shm, at least")
     want_shm_gib: Gib = Field(0.0, description="less free room in /dev/shm only warns")
     min_nofile: Annotated[int, Field(ge=0)] = Field(1025, description="open files, at least")
@@ -113,6 +116,18 @@ class Stack(Strict):
     collective_us: dict[str, Annotated[float, Field(gt=0)]] = Field(
         default_factory=dict,
         description="its recorded microseconds by bytes (32768, 262144, 33554432)",
+    )
+    collective_slower: Annotated[float, Field(gt=1)] = Field(
+        1.3, description="slower than recorded by this factor warns"
+    )
+    busy_percent: Annotated[float, Field(gt=0, le=100)] = Field(
+        95.0, description="use of a card from which on it is at work"
+    )
+    hang_power: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.4, description="share of its power limit below which a card at work waits for another"
+    )
+    small_bar_mib: Annotated[float, Field(gt=0)] = Field(
+        256.0, description="BAR1 up to which cards cannot reach one another's memory"
     )
     governor: str = Field("performance", description="frequency governor; another only warns")
     max_swappiness: Annotated[int, Field(ge=0, le=200)] = Field(

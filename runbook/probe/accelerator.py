@@ -32,6 +32,7 @@ CONFIG_KEYS = (
     "vocab_size",
     "draft_vocab_size",
     "max_position_embeddings",
+    "kv_lora_rank",
 )
 
 #: Run in a child: importing torch takes seconds and stays in memory.

@@ -28,10 +28,11 @@ _PROGRAM = ("-m", "-c", "-")
 class Questions:
     """What a probe is asked beyond what it always tells; paths are absolute.
 
-    ``packages``: distributions whose versions matter. ``files``: hashed up to
+    ``packages``: distributions whose versions matter. ``requires_of``: the one whose own
+    requirements of them matter. ``files``: hashed up to
     ``hash_up_to_bytes``. ``disks``: paths whose free room matters. ``tools``: programs on PATH.
-    ``torch``: import it and tell, which takes seconds. ``gpus`` and ``limit_s``: of an all-reduce.
-    ``launches``: name -> argv, for a probe that reads what the server is given.
+    ``torch``: import it and tell, which takes seconds. ``gpus``, ``limit_s``, ``busy_percent``:
+    of an all-reduce. ``launches``: name -> argv, for a probe that reads what the server is given.
     """
 
     packages: Sequence[str] = ()
@@ -42,7 +43,9 @@ class Questions:
     torch: bool = False
     gpus: int = 0
     limit_s: float = 60.0
+    busy_percent: float = 95.0
     launches: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    requires_of: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """A timed all-reduce over all cards, and their links while it runs, as one line of JSON.
 
 Run as ``serving.py`` is, where the cards are idle, with OPTIONS as JSON: ``gpus`` (how many),
-``limit_s``. The line is ``{"probe": "collective", "facts": {"collective": ...}, "reasons": {}}``:
+``limit_s``, ``busy_percent``. The line is
+``{"probe": "collective", "facts": {"collective": ...}, "reasons": {}}``:
 ``us`` (microseconds by bytes; empty when there was no answer in time), ``links`` (generation and
 width a card under load), ``busy_after`` (cards at work after the end: a hang that outlives its
 processes), ``said`` (the last line of an error). The driver allowing cards to reach one another
@@ -20,7 +21,6 @@ import time
 from typing import Any
 
 BYTES = (32 << 10, 256 << 10, 32 << 20)
-BUSY_PERCENT = 95
 SETTLE_S = 3.0
 END_S = 10.0
 MOST_BYTES = 1 << 24
@@ -84,7 +84,11 @@ def read_collective(options: dict[str, Any]) -> dict[str, Any]:
         "us": us if done else {},
         "said": "" if done else "".join(said)[:300],
         "links": links,
-        "busy_after": [card["index"] for card in _ask_cards("utilization.gpu") if _is_busy(card)],
+        "busy_after": [
+            card["index"]
+            for card in _ask_cards("utilization.gpu")
+            if _is_busy(card, options["busy_percent"])
+        ],
     }
 
 
@@ -150,9 +154,9 @@ def _ask_cards(*fields: str) -> list[dict[str, str]]:
     ]
 
 
-def _is_busy(card: dict[str, str]) -> bool:
+def _is_busy(card: dict[str, str], percent: float) -> bool:
     used = card["utilization.gpu"]
-    return used.isdigit() and int(used) >= BUSY_PERCENT
+    return used.isdigit() and int(used) >= percent
 
 
 def main() -> None:

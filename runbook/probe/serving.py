@@ -2,8 +2,9 @@
 
 Run by the interpreter that will serve, with its flags, as its user, in its environment and
 directory: ``PYTHON serving.py [OPTIONS]`` or ``PYTHON - [OPTIONS] < serving.py``. OPTIONS is JSON:
-``packages`` (names of distributions), ``files`` (paths), ``hash_up_to_bytes`` (larger files are
-not hashed), ``disks`` (paths whose file systems matter), ``tools`` (names looked for on PATH).
+``packages`` (names of distributions), ``requires_of`` (one of them), ``files`` (paths),
+``hash_up_to_bytes`` (larger files are not hashed), ``disks`` (paths whose file systems matter),
+``tools`` (names looked for on PATH).
 
 The line is ``{"probe": "serving", "facts": {...}, "reasons": {...}}``. A fact that cannot be read
 is ``null`` and has a reason; nothing raises. Sizes are bytes. Standard library alone, Python 3.8
@@ -18,6 +19,7 @@ import json
 import os
 import platform
 import pwd
+import re
 import resource
 import shutil
 import site
@@ -63,6 +65,21 @@ def _version_of(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+def read_requires(options: dict[str, Any]) -> list[str] | None:
+    """What one distribution itself requires of the packages asked for, as its metadata has it;
+    ``null`` where it is not installed."""
+    try:
+        required = metadata.requires(options.get("requires_of") or "") or []
+    except (metadata.PackageNotFoundError, ValueError):
+        return None
+    asked = {_plain(name) for name in options.get("packages", [])}
+    return [one for one in required if _plain(re.split(r"[^\w.-]", one)[0]) in asked]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def read_sys_path(options: dict[str, Any]) -> list[str]:
@@ -339,6 +356,7 @@ def _sha256(path: str) -> str:
 READERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "python": read_python,
     "packages": read_packages,
+    "requires": read_requires,
     "sys_path": read_sys_path,
     "sitecustomize": read_sitecustomize,
     "usercustomize": read_usercustomize,

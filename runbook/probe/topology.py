@@ -28,7 +28,7 @@ def parse_matrix(text: str) -> dict[str, Any]:
     text is cut off; ``cpus`` and ``numa``: affinity a GPU, ``None`` where there is none;
     ``faults``: what is missing or contradicts itself.
     """
-    header, rows, affinity = _lines_of(text)
+    header, rows, affinity = _lines_of(_without_cut_word(text))
     names = list(dict.fromkeys(_GPU.findall(header))) or list(rows)
     cells = [_cells(rows.get(name, []), len(names)) for name in names]
     rests = [affinity.get(name, []) for name in names]
@@ -41,6 +41,12 @@ def parse_matrix(text: str) -> dict[str, Any]:
         "numa": [rest[1] if columns == 2 else None for rest in whole],
         "faults": _faults(names, cells, rows),
     }
+
+
+def _without_cut_word(text: str) -> str:
+    """The text without its last word where nothing says that the word is whole."""
+    last = re.search(r"\S+\Z", text)
+    return text if last is None or last[0] in ("X", "N/A") else text[: last.start()]
 
 
 def _lines_of(text: str) -> tuple[str, dict[str, list[str]], dict[str, list[str]]]:

@@ -92,7 +92,7 @@ def verify(
 
 
 def _of_engine(params: Params, facts: StackFacts, engine: Engine) -> list[Check]:
-    return engine.check_stack(params, facts.versions(), facts.parsed())
+    return engine.check_stack(params, facts.seen())
 
 
 def read_again(

@@ -25,6 +25,8 @@ from runbook.verify_stack.facts import Reading, StackFacts, reading_of
 from runbook.verify_stack.gpus import value_of
 
 PACKAGES, SERVING = "python-packages.json", "serving.json"
+#: What SGLang's own list of its environment calls a distribution otherwise.
+_WRITTEN = {"flashinfer": "flashinfer-python"}
 _MOST_BYTES = 1 << 24
 
 
@@ -65,13 +67,33 @@ def _serving(
     otherwise = f"not captured: {SERVING} is not there"
     unknown = ServingFacts(facts, {}, otherwise=otherwise)
     return {
-        name: ServingFacts(**told[name]) if name in told else unknown for name in configurations
+        name: _answer(folder, told[name]) if name in told else unknown for name in configurations
     }
+
+
+def _answer(folder: Path, told: Any) -> ServingFacts:
+    """What a serving interpreter told, as it was captured. Raises ``BadInput``."""
+    kinds = {"facts": dict, "reasons": dict, "reason": str, "otherwise": str}
+    if (
+        isinstance(told, dict)
+        and {"facts", "reasons"} <= told.keys()
+        and all(isinstance(value, kinds.get(name, ())) for name, value in told.items())
+    ):
+        return ServingFacts(**told)
+    raise BadInput(
+        f"{folder / SERVING} holds no answers of serving interpreters",
+        "a file as --capture writes it",
+        "capture it again",
+    )
 
 
 def _versions(installed: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, str | None]:
     """Version by the name that is asked for, however the list spells it."""
-    versions = {canonicalize_name(name): str(v) for name, v in installed.items() if v is not None}
+    versions = {
+        canonicalize_name(_WRITTEN.get(name, name)): str(version)
+        for name, version in installed.items()
+        if version is not None
+    }
     found = {name: versions.get(canonicalize_name(name), "") for name in wanted}
     return {
         name: None if "not found" in version.lower() else value_of(version)

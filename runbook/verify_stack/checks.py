@@ -18,6 +18,9 @@ from runbook.verify_stack.gpu_checks import GPU_CHECKS
 from runbook.verify_stack.launches import LAUNCH_CHECKS, over_launches, same_sitecustomize
 from runbook.verify_stack.links import LINK_CHECKS
 from runbook.verify_stack.machine import MACHINE_CHECKS
+from runbook.verify_stack.wanted import WANTED
+
+_ASK = "look at it on the host, as root: runbook facts PARAMS (--capture DIR keeps what was told)"
 
 
 def run_checks(machine: Machine) -> list[Check]:
@@ -28,9 +31,17 @@ def run_checks(machine: Machine) -> list[Check]:
         checks = {name: partial(check, machine) for name, check in of_launches} | checks
     levels = machine.stack.checks
     return [
-        at_level(check(), levels.get(name)) if levels.get(name) != "off" else _off(name)
+        at_level(_whole(check()), levels.get(name)) if levels.get(name) != "off" else _off(name)
         for name, check in checks.items()
     ]
+
+
+def _whole(check: Check) -> Check:
+    """What did not pass says what was wanted and what to do, also where a fact is missing."""
+    if check.status in ("pass", "skipped"):
+        return check
+    wanted = WANTED[check.name].replace("`", "").rstrip(".")
+    return replace(check, wanted=check.wanted or wanted, fix=check.fix or _ASK)
 
 
 def require_known_checks(params: Params, of_engine: Iterable[str]) -> None:
@@ -91,11 +102,19 @@ def _port(case: Case) -> Check:
     wanted = f"port {case.params.server.port} free"
     if reading.value is None:
         return Check("port", "unknown", reading.reason, wanted)
-    holder = reading.value["holder"]
-    if holder is None:
+    others = reading.value.get("others", [])
+    held = [f"held by {holder}" for holder in [reading.value["holder"]] if holder]
+    held += [
+        f"port {one['port']} ({one['use']}) held by {one['holder']}"
+        for one in others
+        if one["holder"]
+    ]
+    if others:
+        wanted += f", and {', '.join(str(one['port']) for one in others)}"
+    if not held:
         return Check("port", "pass", "free", wanted)
     fix = "stop it yourself, or set server.port; nothing is ended for you"
-    return Check("port", "fail", f"held by {holder}", wanted, fix)
+    return Check("port", "fail", "; ".join(held), wanted, fix)
 
 
 def _systemd(case: Case) -> Check:

@@ -12,10 +12,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from runbook.hosts.base import COMMAND_ENV
+from runbook.launch.ports import unit_in
 from runbook.probe.topology import parse_matrix
 from runbook.verify_stack import gpus
 from runbook.verify_stack.gpus import plain, rows_of
 
+_OF_PROCESSES = ("gpu_uuid", "pid", "process_name", "used_mib")
 NO_DRIVER = "no NVIDIA driver on this host (nvidia-smi is not there)"
 
 SETTINGS = (
@@ -35,7 +37,13 @@ IOMMU_GROUPS = "/sys/kernel/iommu_groups"
 
 _READ_SETTINGS = (
     f'grep -sH "" {" ".join(SETTINGS)}; '
-    f"[ -d {IOMMU_GROUPS} ] && echo {IOMMU_GROUPS}:$(ls {IOMMU_GROUPS} | wc -l); true"
+    f"echo {IOMMU_GROUPS}:$(ls {IOMMU_GROUPS} 2>/dev/null | wc -l)"
+)
+#: The control group of each process that holds a card, as ``grep -H`` prints it.
+_READ_UNITS = (
+    "command -v nvidia-smi >/dev/null || exit 127; "
+    "for pid in $(nvidia-smi --query-compute-apps=pid --format=csv,noheader,nounits | sort -u); "
+    'do grep -sH "" /proc/$pid/cgroup; done; echo /proc/end:'
 )
 _READ_ACS = (
     "command -v lspci >/dev/null || exit 127; "
@@ -52,7 +60,8 @@ _READ_KERNEL_LOG = (
 class Fact:
     """A command of the host, the parser of what it prints, and the file that holds a captured copy.
 
-    ``program``: what is missing when the command is not there.
+    ``program``: what is missing when the command is not there. A parser takes text that ends
+    anywhere: what is not there whole is not told.
     """
 
     name: str
@@ -71,7 +80,8 @@ def parse_gpu_list(text: str) -> dict[str, Any]:
 def parse_gpu_states(text: str) -> list[dict[str, str | None]]:
     """A dict a card by the names of ``gpus.STATE_QUERY``."""
     names = gpus.STATE_QUERY.split(",")
-    rows = [row for row in rows_of(text) if len(row) == len(names) and row[0] != "index"]
+    told = [row for row in rows_of(text) if len(row) == len(names) and row[0] != "index"]
+    rows = [row for row in told if all(row)]  # an empty field is one that was cut off
     if not rows:
         raise ValueError(_said(text))
     return [dict(zip(names, map(gpus.value_of, row), strict=True)) for row in rows]
@@ -84,11 +94,18 @@ def parse_processes(text: str) -> list[dict[str, str | None]]:
         if row[0].startswith(("GPU-", "MIG-")):
             uuid, pid, *name, used = row + [""] * (4 - len(row))
             values = (uuid, gpus.value_of(pid), ",".join(name), gpus.value_of(used))
-            names = ("gpu_uuid", "pid", "process_name", "used_mib")
-            found.append(dict(zip(names, values, strict=True)))
+            found.append(dict(zip(_OF_PROCESSES, values, strict=True)))
         elif row[0] != "gpu_uuid" and not row[0].startswith("No running"):
             raise ValueError(_said(text))
+    if not found and not any(map(str.strip, _whole_lines(text))):
+        raise ValueError(_said(text))  # not even a whole heading
     return found
+
+
+def parse_units(text: str) -> dict[str, str]:
+    """Innermost unit of each process that holds a card, by its number."""
+    told = {path: unit_in("\n".join(lines)) for path, lines in parse_settings(text).items()}
+    return {"".join(re.findall(r"\d+", path)[:1]): unit for path, unit in told.items() if unit}
 
 
 def parse_bar1(text: str) -> list[int | None]:
@@ -96,7 +113,8 @@ def parse_bar1(text: str) -> list[int | None]:
     found = re.findall(r"BAR1 Memory Usage\s+Total\s*:\s*([^\r\n]+)", plain(text))
     if not found:
         raise ValueError(_said(text))
-    return [int(one.split()[0]) if one.split()[0].isdecimal() else None for one in found]
+    whole = [re.fullmatch(r"(\d+) MiB\s*", one) for one in found]
+    return [int(match[1]) if match else None for match in whole]
 
 
 def parse_pairs(text: str) -> dict[str, Any]:
@@ -109,7 +127,7 @@ def parse_pairs(text: str) -> dict[str, Any]:
 
 def parse_nvcc(text: str) -> dict[str, str]:
     """``release`` ("13.0") and ``version`` ("13.0.88", or the release again)."""
-    match = re.search(r"release\s+(\d+\.\d+)(?:,\s*V(\d[\d.]*\d))?", plain(text))
+    match = re.search(r"release\s+(\d+\.\d+)(?=[,\s])(?:,\s*V(\d[\d.]*\d)(?=\s))?", plain(text))
     if not match:
         raise ValueError(_said(text))
     return {"release": match[1], "version": match[2] or match[1]}
@@ -124,7 +142,8 @@ def parse_words(text: str) -> list[str]:
 
 def parse_acs(text: str) -> list[dict[str, Any]]:
     """Bridges that tell their access control: ``at`` (empty where the excerpt does not say),
-    ``buses`` below (first and last, ``None`` likewise), ``redirects``."""
+    ``buses`` below (first and last, ``None`` likewise), ``redirects`` (``None`` where the line is
+    cut off)."""
     found: list[dict[str, Any]] = []
     at, bridge, buses, denied = "", True, None, False
     for line in plain(text).splitlines():
@@ -135,7 +154,8 @@ def parse_acs(text: str) -> list[dict[str, Any]]:
         elif below:
             buses = [int(below[1], 16), int(below[2], 16)]
         elif "ACSCtl" in line and bridge:
-            redirects = "ReqRedir+" in line or "CmpltRedir+" in line
+            told = re.findall(r"(?:Req|Cmplt)Redir([+-])", line)
+            redirects = True if "+" in told else False if len(told) == 2 else None
             found.append({"at": at, "buses": buses, "redirects": redirects})
         denied = denied or "access denied" in line
     if not found:
@@ -147,7 +167,7 @@ def parse_acs(text: str) -> list[dict[str, Any]]:
 def parse_settings(text: str) -> dict[str, list[str]]:
     """Lines by path, as ``grep -H`` prints them."""
     found: dict[str, list[str]] = {}
-    for line in plain(text).splitlines():
+    for line in _whole_lines(text):
         path, colon, value = line.partition(":")
         if colon and path.startswith("/"):
             found.setdefault(path, []).append(value.strip())
@@ -159,7 +179,7 @@ def parse_settings(text: str) -> dict[str, list[str]]:
 def parse_lscpu(text: str) -> dict[str, Any]:
     """``model``, ``sockets``, ``nodes`` (name -> list of processors), ``offline``."""
     fields = {}
-    for line in plain(text).splitlines():
+    for line in _whole_lines(text):
         key, colon, value = line.partition(":")
         if colon:
             fields[key.strip()] = value.strip()
@@ -169,6 +189,9 @@ def parse_lscpu(text: str) -> dict[str, Any]:
     nodes = {
         key.split()[1]: value for key, value in fields.items() if re.match(r"NUMA node\d", key)
     }
+    count = fields.get("NUMA node(s)", "")
+    if count.isdecimal() and int(count) > len(nodes):
+        raise ValueError(f"it is cut off: {len(nodes)} of {count} NUMA nodes")
     return {
         "model": fields.get("Model name"),
         "sockets": int(sockets) if sockets.isdecimal() else None,
@@ -182,12 +205,15 @@ def parse_kernel_log(text: str) -> list[str]:
     lines = [line.strip() for line in plain(text).splitlines() if line.strip()]
     if not lines or re.search(r"permission|not permitted|No journal files", text):
         raise ValueError(_said(text))
-    return [line[:300] for line in lines if re.search(r"NVRM: Xid|AER:|PCIe Bus Error", line)]
+    faults = [line[:300] for line in lines if re.search(r"NVRM: Xid|AER:|PCIe Bus Error", line)]
+    if not faults and not text.endswith("\n"):
+        raise ValueError("it is cut off")
+    return faults
 
 
 def parse_systemd_version(text: str) -> int:
     """The number in ``systemd 252 (252.38-1~deb12u1)``."""
-    match = re.match(r"systemd (\d+)\b", plain(text))
+    match = re.match(r"systemd (\d+)\s", plain(text))
     if not match:
         raise ValueError(_said(text))
     return int(match[1])
@@ -203,6 +229,11 @@ def parse_state(text: str) -> str:
 
 def _said(text: str) -> str:
     return f"it says: {' '.join(plain(text).split())[:200]}" if text.strip() else "it says nothing"
+
+
+def _whole_lines(text: str) -> list[str]:
+    """The lines that have an end: the last one may be cut off where it has none."""
+    return [line.rstrip("\r\n") for line in plain(text).splitlines(True) if line.endswith("\n")]
 
 
 def _smi(*words: str) -> tuple[str, ...]:
@@ -222,9 +253,14 @@ def host_facts(path: str | None = None) -> tuple[Fact, ...]:
             *("gpu_processes", "nvidia-smi-compute-apps.csv", smi),
             *(_smi(apps, "--format=csv,nounits"), parse_processes),
         ),
+        Fact(
+            *("gpu_units", "nvidia-smi-compute-apps-cgroups.txt", smi),
+            *((*shell, _READ_UNITS), parse_units),
+        ),
         Fact("bar1", "nvidia-smi-q-memory.txt", smi, _smi("-q", "-d", "MEMORY"), parse_bar1),
         Fact("topology", "nvidia-smi-topo-m.txt", smi, _smi("topo", "-m"), parse_pairs),
         Fact("p2p", "nvidia-smi-topo-p2p-r.txt", smi, _smi("topo", "-p2p", "r"), parse_pairs),
+        Fact("p2p_write", "nvidia-smi-topo-p2p-w.txt", smi, _smi("topo", "-p2p", "w"), parse_pairs),
         Fact("nvcc", "nvcc-version.txt", "nvcc", nvcc, parse_nvcc),
         Fact("cmdline", "proc-cmdline.txt", "cat", ("cat", "/proc/cmdline"), parse_words),
         Fact("acs", "lspci-acs.txt", "lspci", (*shell, _READ_ACS), parse_acs),

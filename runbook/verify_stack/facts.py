@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from runbook import atomic
-from runbook.engines import Engine
+from runbook.engines import Engine, Seen
 from runbook.errors import HostFailed
 from runbook.hosts import box_needs
 from runbook.hosts.base import Done, Host
-from runbook.launch.ports import port_holder
 from runbook.launch.spec import LaunchSpec
+from runbook.launch.systemd import UnitLauncher
 from runbook.params import Params
 from runbook.probe.ask import Questions, ServingFacts, ask_serving, interpreter_words
+from runbook.probe.topology import topology_class
 from runbook.rehearsal.model import resolve_model
 from runbook.run import outputs_root
 from runbook.verify_stack.commands import NO_DRIVER, Fact, host_facts
@@ -66,10 +67,11 @@ class StackFacts:
             for name, version in (serving.facts.get("packages") or {}).items()
         }
 
-    def parsed(self) -> dict[str, Any] | None:
-        """What the server's own parser made of each launch; ``None`` where it was not asked."""
-        told = {name: serving.facts.get("arguments") for name, serving in self.serving.items()}
-        return {name: one for name, one in told.items() if one} or None
+    def seen(self) -> Seen:
+        """What the engine judges its configurations by."""
+        matrix = self.host["topology"].value if "topology" in self.host else None
+        told = {name: serving.facts for name, serving in self.serving.items()}
+        return Seen(self.versions(), told, topology_class(matrix) if matrix else None)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StackFacts:
@@ -130,9 +132,7 @@ def gather(
     paths = {spec.env.get("PATH") for spec in specs.values()}
     readings = read_host(host, next(iter(paths), None), capture)
     readings["systemd"] = _read_systemd(params, host)
-    readings["port"] = Reading(
-        {"port": params.server.port, "holder": port_holder(params.server.port)}
-    )
+    readings["port"] = _read_ports(host, params.server.port, engine.ports(params))
     questions = questions_for(params, engine)
     answers = _ask_launches(host, specs, questions)
     if questions.gpus > 1:
@@ -215,13 +215,15 @@ def questions_for(params: Params, engine: Engine) -> Questions:
     accelerated = GPU_PACKAGES if stack.gpus else ()
     return Questions(
         packages=_distinct([engine.distribution, *stack.packages, *accelerated]),
+        requires_of=engine.distribution,
         files=_distinct(model_paths(params).values()),
         hash_up_to_bytes=int(stack.hash_up_to_gib * 2**30),
-        disks=_distinct([params.server.cwd]),
+        disks=_distinct([params.server.cwd, *model_paths(params).values()]),
         tools=_distinct(stack.tools),
         torch=stack.gpus > 0,
         gpus=stack.gpus if stack.checks.get("collective") != "off" else 0,
         limit_s=stack.collective_s,
+        busy_percent=stack.busy_percent,
     )
 
 
@@ -229,6 +231,16 @@ def model_paths(params: Params) -> dict[str, str]:
     """Paths of ``model`` and, where there is one, ``draft``."""
     named = {"model": params.server.model, "draft": params.server.draft}
     return {role: resolve_model(path) for role, path in named.items() if path}
+
+
+def _read_ports(host: Host, port: int, others: Mapping[int, str]) -> Reading:
+    """Who holds the port of the server, and those it opens besides."""
+    holder = UnitLauncher(host).port_holder
+    try:
+        besides = [{"port": one, "use": use, "holder": holder(one)} for one, use in others.items()]
+        return Reading({"port": port, "holder": holder(port), "others": besides})
+    except HostFailed as error:
+        return Reading(reason=error.found)
 
 
 def _read_systemd(params: Params, host: Host) -> Reading:

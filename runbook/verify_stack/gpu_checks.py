@@ -35,7 +35,7 @@ def check_name(found: GpuList, stack: Stack) -> Check:
     fix = "correct stack.gpu_name, or the machine"
     wanted = f"each with {stack.gpu_name!r} in its name" if stack.gpu_name else "one model"
     check = _each(
-        *("gpu_name", found, lambda gpu: gpu.name, wanted, fix),
+        *("gpu_name", found, stack, lambda gpu: gpu.name, wanted, fix),
         lambda gpu: stack.gpu_name in str(gpu.name),
     )
     return _all_equal(check, found, lambda gpu: gpu.name)
@@ -44,7 +44,13 @@ def check_name(found: GpuList, stack: Stack) -> Check:
 def check_memory(found: GpuList, stack: Stack) -> Check:
     """Whether every card has the memory."""
     return _each(
-        *("gpu_memory", found, lambda gpu: _gib(gpu.memory_mib), f"{stack.gpu_memory_gib:g} GiB"),
+        *(
+            "gpu_memory",
+            found,
+            stack,
+            lambda gpu: _gib(gpu.memory_mib),
+            f"{stack.gpu_memory_gib:g} GiB",
+        ),
         "other cards, or a smaller model",
         lambda gpu: (gpu.memory_mib or 0) >= stack.gpu_memory_gib * 1024,
     )
@@ -55,7 +61,7 @@ def check_compute_cap(found: GpuList, stack: Stack) -> Check:
     wanted = stack.compute_cap or "any"
     fix = "other cards, or kernels that are built for these"
     return _each(
-        *("compute_cap", found, lambda gpu: gpu.compute_cap, wanted, fix),
+        *("compute_cap", found, stack, lambda gpu: gpu.compute_cap, wanted, fix),
         lambda gpu: stack.compute_cap in ("", gpu.compute_cap),
     )
 
@@ -64,14 +70,15 @@ def check_mig(found: GpuList, stack: Stack) -> Check:
     """MIG must be off on every card; a card that knows no MIG does not tell."""
     fix = "sudo nvidia-smi -i INDEX -mig 0, then reset the card"
     return _each(
-        *("mig", found, lambda gpu: gpu.mig, "Disabled", fix), lambda gpu: gpu.mig == "Disabled"
+        *("mig", found, stack, lambda gpu: gpu.mig, "Disabled", fix),
+        lambda gpu: gpu.mig == "Disabled",
     )
 
 
 def check_driver(found: GpuList, stack: Stack) -> Check:
     """Whether the driver's version is in the wanted range."""
     return _each(
-        *("driver", found, lambda gpu: gpu.driver_version, stack.driver_version or "any"),
+        *("driver", found, stack, lambda gpu: gpu.driver_version, stack.driver_version or "any"),
         "install a driver of that range, or correct stack.driver_version",
         lambda gpu: in_range(str(gpu.driver_version), stack.driver_version) is True,
     )
@@ -81,7 +88,7 @@ def check_pcie_link(found: GpuList, stack: Stack) -> Check:
     """Generation and lanes: by the maximum, because a link rests at generation 1 when idle."""
     wanted = f"generation {stack.pcie_gen or 'any'}, {stack.pcie_width or 'any'} lanes, at least"
     check = _each(
-        *("pcie_link", found, _link, wanted),
+        *("pcie_link", found, stack, _link, wanted),
         "reseat the card; see slot, riser and the BIOS setting of the link",
         lambda gpu: (
             (gpu.link_gen_max or 0) >= stack.pcie_gen and (gpu.link_width or 0) >= stack.pcie_width
@@ -95,23 +102,22 @@ def check_pcie_link(found: GpuList, stack: Stack) -> Check:
 
 
 def _is_slow_awake(gpu: Gpu, gen: int) -> bool:
-    """Whether the link is below ``gen`` although the card is in none of its idle states."""
-    awake = gpu.pstate is not None and gpu.pstate not in _IDLE
-    return awake and gpu.link_gen is not None and gpu.link_gen < gen
+    """Whether the link is below ``gen`` although the card does not say that it rests."""
+    return gpu.pstate not in _IDLE and (gpu.link_gen or 0) < gen
 
 
 def _link(gpu: Gpu) -> str | None:
-    if gpu.link_gen_max is None or gpu.link_width is None:
+    if gpu.link_gen is None or gpu.link_gen_max is None or gpu.link_width is None:
         return None
-    resting = gpu.link_gen is not None and gpu.link_gen < gpu.link_gen_max
-    now = f", now {gpu.link_gen} ({gpu.pstate})" if resting else ""
+    resting = gpu.link_gen < gpu.link_gen_max
+    now = f", now {gpu.link_gen} ({gpu.pstate or 'state unknown'})" if resting else ""
     return f"generation {gpu.link_gen_max} x{gpu.link_width}{now}"
 
 
 def check_persistence(found: GpuList, stack: Stack) -> Check:
     """Persistence mode: without it the driver forgets its state when nobody uses the card."""
     check = _each(
-        *("persistence", found, lambda gpu: gpu.persistence, "Enabled"),
+        *("persistence", found, stack, lambda gpu: gpu.persistence, "Enabled"),
         "systemctl enable --now nvidia-persistenced",
         lambda gpu: gpu.persistence == "Enabled",
     )
@@ -121,7 +127,7 @@ def check_persistence(found: GpuList, stack: Stack) -> Check:
 def check_ecc(found: GpuList, stack: Stack) -> Check:
     """ECC alike on all cards."""
     fix = "sudo nvidia-smi -e 1 (or 0) on all cards, then reboot"
-    check = _each("ecc", found, lambda gpu: gpu.ecc, "alike on all", fix, lambda gpu: True)
+    check = _each("ecc", found, stack, lambda gpu: gpu.ecc, "alike on all", fix, lambda gpu: True)
     return _all_equal(check, found, lambda gpu: gpu.ecc)
 
 
@@ -133,7 +139,7 @@ def check_power(found: GpuList, stack: Stack) -> Check:
         return f"{gpu.power_limit_w:g} W" if known else None
 
     check = _each(
-        *("power", found, limit, "the default, alike on all"),
+        *("power", found, stack, limit, "the default, alike on all"),
         "sudo nvidia-smi -pl WATTS on all cards; a lowered limit changes every figure",
         lambda gpu: gpu.power_default_w == gpu.power_limit_w,
     )
@@ -167,6 +173,7 @@ def in_range(version: str, wanted: str) -> bool | None:
 def _each(
     name: str,
     found: GpuList,
+    stack: Stack,
     show: Callable[[Gpu], str | None],
     wanted: str,
     fix: str,
@@ -177,9 +184,12 @@ def _each(
     bad = [gpu for gpu in found.gpus if gpu not in silent and not good(gpu)]
     if bad:
         return Check(name, "fail", "; ".join(f"{gpu}: {show(gpu)}" for gpu in bad), wanted, fix)
-    if silent or not found.gpus:
-        said = ", ".join(map(str, silent)) or "no GPU"
+    if silent:
+        said = ", ".join(map(str, silent))
         return Check(name, "unknown", f"{said}: the driver does not tell", wanted)
+    if found.faults or len(found.gpus) < max(stack.gpus, 1):
+        told = f"told of {len(found.gpus)} of {counted(stack.gpus, 'GPU')}"
+        return Check(name, "unknown", told, wanted)
     return Check(name, "pass", _counted(map(show, found.gpus)), wanted)
 
 

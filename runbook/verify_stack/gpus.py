@@ -92,9 +92,10 @@ def _gpu(fields: Sequence[str | None]) -> Gpu:
     (index, name, uuid, driver, memory, cap, bus, mig, persistence, pstate, *rest) = fields
     gen, gen_max, width, width_max, power, power_default, ecc = rest
     return Gpu(
-        *(_whole(index), name, uuid, driver, _number(memory), cap, bus, mig, persistence, pstate),
+        *(_whole(index), name, uuid, driver, _number(memory), cap, bus),
+        *(_mode(mig), _mode(persistence), pstate),
         *(_whole(gen), _whole(gen_max), _whole(width), _whole(width_max)),
-        *(_number(power), _number(power_default), ecc),
+        *(_number(power), _number(power_default), _mode(ecc)),
     )
 
 
@@ -113,6 +114,11 @@ def value_of(field: str) -> str | None:
     """A field's text, ``None`` for ``[N/A]`` and its like."""
     bare = field.strip("[] \t")
     return None if not bare or _NOTHING.fullmatch(bare) else field
+
+
+def _mode(text: str | None) -> str | None:
+    """``Enabled`` or ``Disabled``: any other word is none, or is cut off."""
+    return text if text in ("Enabled", "Disabled") else None
 
 
 def _number(text: str | None) -> float | None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from runbook.checks import counted
 from runbook.probe.topology import fingerprint, pairs, topology_class
 from runbook.verify_stack.case import Answer, Machine, Missing
 
-#: BAR1 of a card whose memory is not mapped whole.
-SMALL_BAR_MIB = 256
+_BUS_ID = r"[0-9A-Fa-f]{1,8}:[0-9A-Fa-f]{1,2}:[0-9A-Fa-f.]+"
 
 
 def check_topology(machine: Machine) -> Answer:
@@ -56,8 +56,17 @@ def _counted(matrix: Mapping[str, Any]) -> str:
 
 def check_p2p(machine: Machine) -> Answer:
     """What the driver says of reads between cards. OK does not yet mean that they come through."""
-    matrix, off = machine.value("p2p"), machine.p2p_is_off()
-    names, wanted = matrix["gpus"], "OK for every pair"
+    return _check_peers(machine, "p2p", "reads")
+
+
+def check_p2p_write(machine: Machine) -> Answer:
+    """The same of writes, which have a matrix of their own."""
+    return _check_peers(machine, "p2p_write", "writes")
+
+
+def _check_peers(machine: Machine, fact: str, what: str) -> Answer:
+    matrix, off = machine.value(fact), machine.p2p_is_off()
+    names, wanted = matrix["gpus"], f"OK for every pair ({what})"
     bad = [
         f"{names[one]} from {names[other]}: {cell}"
         for one, row in enumerate(matrix["cells"])
@@ -85,6 +94,7 @@ def check_acs(machine: Machine) -> Answer:
         raise Missing("no bridge above a GPU tells of it")
     on = [bridge["at"] or "a bridge that is not named" for bridge in above if bridge["redirects"]]
     if not on:
+        _need_bridges(machine, above)
         return "pass", f"off on {len(above)} bridges", wanted, ""
     fix = (
         "switch ACS off in the BIOS, or with setpci after every boot: P2P hangs or is slow with it"
@@ -92,21 +102,34 @@ def check_acs(machine: Machine) -> Answer:
     return ("warn" if machine.p2p_is_off() else "fail"), f"on: {', '.join(on)}", wanted, fix
 
 
+def _need_bridges(machine: Machine, above: Sequence[Mapping[str, Any]]) -> None:
+    """Raises ``Missing`` where one does not tell, or a card has none above it that does."""
+    if any(bridge["redirects"] is None for bridge in above):
+        raise Missing("what a bridge tells of it is cut off")
+    if any(bridge["buses"] is None for bridge in above):
+        return
+    bare = [p for p in _places(machine) if not any(_holds(bridge, p) for bridge in above)]
+    if bare:
+        raise Missing(f"no bridge tells of it above {', '.join(map(':'.join, bare))}")
+
+
 def _is_above(bridge: Mapping[str, Any], machine: Machine) -> bool:
     """Whether a card lies below ``bridge``; taken to be so where that cannot be told."""
-    reading = machine.reading("gpus").value
-    places = [
-        gpu["bus_id"].split(":") for gpu in (reading or {"gpus": []})["gpus"] if gpu["bus_id"]
-    ]
-    if bridge["buses"] is None or not places:
-        return True
+    places = _places(machine)
+    return bridge["buses"] is None or not places or any(_holds(bridge, one) for one in places)
+
+
+def _places(machine: Machine) -> list[list[str]]:
+    """Domain, bus and slot of the cards that tell theirs."""
+    cards = (machine.reading("gpus").value or {"gpus": []})["gpus"]
+    told = [card["bus_id"] for card in cards if re.fullmatch(_BUS_ID, card["bus_id"] or "")]
+    return [place.split(":") for place in told]
+
+
+def _holds(bridge: Mapping[str, Any], place: Sequence[str]) -> bool:
     domain = int(bridge["at"].split(":")[0], 16) if bridge["at"].count(":") == 2 else 0
     first, last = bridge["buses"]
-    return any(
-        int(place[0], 16) == domain and first <= int(place[1], 16) <= last
-        for place in places
-        if len(place) == 3
-    )
+    return int(place[0], 16) == domain and first <= int(place[1], 16) <= last
 
 
 def check_iommu(machine: Machine) -> Answer:
@@ -137,7 +160,7 @@ def check_bar1(machine: Machine) -> Answer:
     if not small:
         return "pass", f"{min(sizes)} MiB", wanted, ""
     found = "; ".join(f"GPU {at}: {size} MiB" for at, size in small.items())
-    closed = min(small.values()) <= SMALL_BAR_MIB and not machine.p2p_is_off()
+    closed = min(small.values()) <= machine.stack.small_bar_mib and not machine.p2p_is_off()
     fix = "switch on above-4G decoding and resizable BAR in the BIOS, NVreg_EnableResizableBar=1"
     return ("fail" if closed else "warn"), found, wanted, fix
 
@@ -145,6 +168,7 @@ def check_bar1(machine: Machine) -> Answer:
 LINK_CHECKS: dict[str, Callable[[Machine], Answer]] = {
     "topology": check_topology,
     "p2p": check_p2p,
+    "p2p_write": check_p2p_write,
     "acs": check_acs,
     "iommu": check_iommu,
     "bar1": check_bar1,

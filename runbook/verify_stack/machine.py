@@ -9,10 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from runbook.checks import Status
 from runbook.verify_stack.case import Answer, Machine, Missing
+from runbook.verify_stack.commands import IOMMU_GROUPS
 from runbook.verify_stack.gpu_checks import in_range
-
-#: Use of a card, in percent, above which it is at work.
-BUSY_PERCENT = 95
 
 _FLASHINFER = "flashinfer-python"
 _OPTION = re.compile(r"options\s+(nvidia\S*)\s+(.*)")
@@ -57,7 +55,7 @@ def check_nvcc(machine: Machine) -> Answer:
 def check_driver_options(machine: Machine) -> Answer:
     """Options in modprobe.d act only after the module was loaded again."""
     params = dict(_option(line) for line in _lines(machine, "/proc/driver/nvidia/params"))
-    settings = machine.value("settings")
+    settings = _whole_settings(machine)
     hmm = settings.get("/sys/module/nvidia_uvm/parameters/uvm_disable_hmm")
     asked = _modprobe_options(settings)
     different = []
@@ -110,14 +108,18 @@ def _number(text: str) -> int | str:
 
 def check_numa(machine: Machine) -> Answer:
     """Processors by node, and each card's own; one that is off line is said, not mended."""
-    lscpu = machine.value("lscpu")
+    lscpu, matrix = machine.value("lscpu"), machine.value("topology")
     said = f"{lscpu['sockets'] or 'unknown'} sockets, {len(lscpu['nodes'])} NUMA nodes"
     odd = [f"off line: {lscpu['offline']}"] if lscpu["offline"] else []
-    matrix = machine.reading("topology").value or {"gpus": [], "cpus": [], "numa": []}
-    for name, cpus, node in zip(matrix["gpus"], matrix["cpus"], matrix["numa"], strict=True):
+    cards = list(zip(matrix["gpus"], matrix["cpus"], matrix["numa"], strict=True))
+    for name, cpus, node in cards:
         of_node = lscpu["nodes"].get(f"node{node}")
         if cpus and of_node and processors(cpus) != processors(of_node):
             odd.append(f"{name}: {cpus}, but node {node} has {of_node}")
+    silent = [name for name, cpus, _ in cards if cpus is None and any(matrix["cpus"])]
+    if not odd and (silent or not lscpu["nodes"] or matrix["faults"]):
+        untold = [f"the processors of {', '.join(silent)}"] if silent else matrix["faults"]
+        raise Missing("; ".join(["not told", *(untold or ["the NUMA nodes"])]))
     wanted = "all processors on line, each card's own those of its node"
     fix = "echo 1 > /sys/devices/system/cpu/cpuN/online, or correct the BIOS setting"
     return ("warn" if odd else "pass"), "; ".join([said, *odd]), wanted, fix
@@ -141,13 +143,15 @@ def check_cpu_settings(machine: Machine) -> Answer:
     )
     balancing = settings.get("/proc/sys/kernel/numa_balancing", [None])[0]
     swappiness = settings.get("/proc/sys/vm/swappiness", [None])[0]
-    if not governors and balancing is None and swappiness is None:
-        raise Missing("none of them could be read")
     good = (
         not set(governors) - {stack.governor}
         and balancing in (None, "0")
         and (swappiness is None or processors(swappiness) <= {*range(stack.max_swappiness + 1)})
     )
+    told = {"governor": governors, "numa_balancing": balancing, "swappiness": swappiness}
+    silent = [name for name, value in told.items() if not value]
+    if silent and good:
+        raise Missing(f"could not be read: {', '.join(silent)}")
     shown = ", ".join(f"{count} x {name}" for name, count in governors.items())
     found = (
         f"governor {shown or 'none'}, numa_balancing {balancing or 'unknown'}, "
@@ -163,8 +167,9 @@ def check_huge_pages(machine: Machine) -> Answer:
     pages = [line for line in _lines(machine, "/proc/meminfo") if line.startswith("HugePages_T")]
     transparent = machine.value("settings").get("/sys/kernel/mm/transparent_hugepage/enabled")
     kind = re.search(r"\[(\w+)\]", (transparent or [""])[0])
-    total = pages[0].split()[-1] if pages else "unknown"
-    return "pass", f"transparent {kind[1] if kind else 'unknown'}, {total} reserved", "noted", ""
+    if not pages or not kind:
+        raise Missing("could not be read whole")
+    return "pass", f"transparent {kind[1]}, {pages[0].split()[-1]} reserved", "noted", ""
 
 
 def check_kernel_log(machine: Machine) -> Answer:
@@ -212,7 +217,8 @@ def check_clocks(machine: Machine) -> Answer:
         return "fail", "; ".join(slowed), wanted, "see power supply and cooling: nvidia-smi -q"
     _need_all(machine)
     clocks = Counter(state["clocks.max.sm"] for state in states)
-    if None in clocks or any(reasons and not any(reasons) for reasons in told):
+    cut = any(word not in (None, "Active", "Not Active") for reasons in told for word in reasons)
+    if None in clocks or cut or any(reasons and not any(reasons) for reasons in told):
         raise Missing("the driver does not tell the clocks of every card, or what slows it down")
     found = ", ".join(f"{count} x {clock} MHz" for clock, count in clocks.items())
     return ("pass" if len(clocks) == 1 else "warn"), found, wanted, "nvidia-smi -rgc on all cards"
@@ -223,18 +229,17 @@ def check_idle(machine: Machine) -> Answer:
     processes = machine.value("gpu_processes")
     wanted = "no process on the cards, and none of them busy"
     if processes:
-        held = [
-            f"pid {one['pid'] or 'unknown'} ({one['process_name'] or 'unknown'}), "
-            f"{one['used_mib'] or 'unknown'} MiB on {one['gpu_uuid']}"
-            for one in processes
-        ]
-        fix = "systemctl status PID names its unit; stop that yourself, nothing is ended for you"
+        units = machine.reading("gpu_units").value or {}
+        held = [_holder(one, units.get(one["pid"], "")) for one in processes]
+        ours = dict.fromkeys(filter(None, (units.get(one["pid"]) for one in processes)))
+        stop = f"systemctl stop {' '.join(ours)}" if ours else "systemctl status PID names its unit"
+        fix = f"stop it yourself, nothing is ended for you: {stop}"
         return "fail", "; ".join(held[:8]), wanted, fix
     use = {state["index"]: state["utilization.gpu"] or "" for state in machine.value("gpu_states")}
     busy = [
         f"GPU {index}: {percent} % without a process"
         for index, percent in use.items()
-        if percent.isdecimal() and int(percent) >= BUSY_PERCENT
+        if percent.isdecimal() and int(percent) >= machine.stack.busy_percent
     ]
     if not busy:
         if not all(map(str.isdecimal, use.values())):
@@ -244,11 +249,25 @@ def check_idle(machine: Machine) -> Answer:
     return ("fail" if busy else "pass"), "; ".join(busy) or "idle", wanted, fix
 
 
+def _holder(process: Mapping[str, str | None], unit: str) -> str:
+    who = f"pid {process['pid'] or 'unknown'} ({process['process_name'] or 'unknown'})"
+    held = f"{process['used_mib'] or 'unknown'} MiB on {process['gpu_uuid']}"
+    return ", ".join([who, *([f"unit {unit}"] if unit else []), held])
+
+
 def _need_all(machine: Machine) -> None:
     """Raises ``Missing`` where the state of a card was cut off: the others do not speak for it."""
     told, cards = len(machine.value("gpu_states")), len(machine.gpus().gpus)
     if told < cards:
         raise Missing(f"the driver told the state of {told} of {cards} cards")
+
+
+def _whole_settings(machine: Machine) -> dict[str, list[str]]:
+    """The settings, which end with the IOMMU's. Raises ``Missing`` where they were cut off."""
+    settings: dict[str, list[str]] = machine.value("settings")
+    if IOMMU_GROUPS not in settings:
+        raise Missing("settings are cut off")
+    return settings
 
 
 def _lines(machine: Machine, path: str) -> list[str]:

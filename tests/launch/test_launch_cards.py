@@ -1,9 +1,13 @@
 """Memory that is not free yet and starts that hang, on cards as nvidia-smi would tell them."""
 
+import os
+
 import pytest
 
 from runbook.errors import Blocked, ServerFailed
+from runbook.launch import cards
 from runbook.launch.cards import Card, HangWatch, parse_cards, read_cards, wait_until_free
+from runbook.params import Stack
 
 FREE = "0, 4, 0, 30.1, 600.00\n1, 5, 0, [N/A], 600.00\n"
 SPINNING = "0, 80000, 100, 128.4, 600.00\n1, 80000, 100, 131.0, 600.00\n"
@@ -48,8 +52,9 @@ def test_memory_that_stays_held_names_cards_and_asks_for_a_hand():
     assert "runbook run PARAMS --resume" in caught.value.do
 
 
-def hang_watch(told, lines):
-    return HangWatch(lambda: lines[0], 0.0, "with NCCL_P2P_LEVEL=SYS, topology root", told)
+def hang_watch(told, lines, stack=None):
+    settings = "with NCCL_P2P_LEVEL=SYS, topology root"
+    return HangWatch(lambda: lines[0], 0.0, settings, stack or Stack(), told)
 
 
 def test_a_silent_start_on_spinning_cards_is_a_suspected_deadlock():
@@ -62,6 +67,25 @@ def test_a_silent_start_on_spinning_cards_is_a_suspected_deadlock():
     assert "NCCL_P2P_DISABLE=1" in caught.value.do
 
 
+@pytest.mark.parametrize("stack", [Stack(hang_power=0.2), Stack(busy_percent=100)])
+def test_what_counts_as_busy_and_as_little_power_are_parameters(stack):
+    half = SPINNING.replace(", 100,", ", 99,")
+    watch = hang_watch(Told(half), ["Init torch distributed begin."], stack)
+    for _ in range(3):
+        watch.look()
+    watch = hang_watch(Told(half), ["Init torch distributed begin."])
+    with pytest.raises(ServerFailed):
+        for _ in range(3):
+            watch.look()
+
+
+def test_who_holds_the_memory_is_named_with_its_unit(monkeypatch):
+    monkeypatch.setattr(cards, "_ask", lambda query: f"{os.getpid()}, python3, 80000 MiB\n")
+    monkeypatch.setattr(cards, "unit_of", {os.getpid(): "old.service"}.get)
+    with pytest.raises(Blocked, match=f"{os.getpid()}, python3, 80000 MiB, unit old.service"):
+        wait_until_free(1024, 0.01, Told(SPINNING))
+
+
 @pytest.mark.parametrize("text", [AT_WORK, FREE, ""])
 def test_cards_at_work_idle_or_untold_are_no_deadlock(text):
     watch = hang_watch(Told(text), ["Load weight begin"])
@@ -71,7 +95,7 @@ def test_cards_at_work_idle_or_untold_are_no_deadlock(text):
 
 def test_a_log_that_goes_on_is_no_deadlock():
     told, lines = Told(SPINNING), ["one"]
-    watch = HangWatch(lambda: lines[0], 60.0, "", told)
+    watch = HangWatch(lambda: lines[0], 60.0, "", Stack(), told)
     watch._looked_at = -1e9
     watch.look()
     assert told.asked == 0

@@ -7,6 +7,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,15 @@ def test_packages_files_tools_and_disks(tmp_path):
     assert facts["files"][gone] == {"kind": None, "why": "No such file or directory"}
     assert facts["disks"][str(tmp_path / "not" / "yet")]["free_bytes"] > 0
     assert facts["tools"] == {"sh": "/usr/bin/sh", "no-such-tool": None}
+
+
+def test_what_a_distribution_itself_requires_of_the_packages_asked_for():
+    asked = {"packages": ("pluggy", "no_such-package"), "requires_of": "pytest"}
+    found = ask(sys.executable, "-m", "server", questions=Questions(**asked)).facts["requires"]
+    assert found == [one for one in metadata.requires("pytest") if one.startswith("pluggy")] != []
+    asked["requires_of"] = "no-such-package"
+    found = ask(sys.executable, "-m", "server", questions=Questions(**asked))
+    assert found.facts["requires"] is None and "requires" not in found.reasons
 
 
 def test_sitecustomize_that_sets_changes_and_removes(tmp_path):

@@ -43,7 +43,9 @@ def arguments_of(parameters):
     (version,) = (check for check in report.checks if check.name == "engine_version")
     assert version.status == "pass", version
     checks = [check for check in report.checks if check.name == "sglang_arguments"]
-    return checks, report.facts.parsed()
+    return checks, {
+        name: facts.facts.get("arguments") for name, facts in report.facts.serving.items()
+    }
 
 
 def changed(path, folder, change):

@@ -8,7 +8,7 @@ import pytest
 
 from runbook import params
 from runbook.benchmark import plan_workload, workload_of
-from runbook.engines import engine_for
+from runbook.engines import Seen, engine_for
 from runbook.errors import BadInput, NotHere
 from runbook.rehearsal import sglang_on_cpu, tiny_corpus
 from runbook.rehearsal.model import resolve_model
@@ -54,7 +54,9 @@ def test_launches_lie_in_the_clone(path):
         folders = [word for word in spec.argv if "tiny_eagle3" in word]
         assert len(folders) == (1 if configuration.name == "baseline" else 2)
         assert all((Path(folder) / "model.safetensors").is_file() for folder in folders)
-    workers = [check for check in engine.check_stack(loaded, {"sglang": "0.5.23"}) if check.found]
+    workers = [
+        check for check in engine.check_stack(loaded, Seen({"sglang": "0.5.23"})) if check.found
+    ]
     assert "eagle3-topk4: v2; eagle3-topk1: v2" in [
         check.found.partition("; ")[2] for check in workers if check.name == "sglang_worker"
     ]

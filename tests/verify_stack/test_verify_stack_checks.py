@@ -48,7 +48,10 @@ FACTS = {
     },
     "nr_open": 1048576,
     "shm": {"size_bytes": 8 * GIB, "free_bytes": 8 * GIB},
-    "disks": {"/": {"size_bytes": 100 * GIB, "free_bytes": 50 * GIB}},
+    "disks": {
+        "/": {"size_bytes": 100 * GIB, "free_bytes": 50 * GIB},
+        MODEL: {"size_bytes": 900 * GIB, "free_bytes": 70 * GIB},
+    },
     "cores": {"usable": 2, "online": 2},
     "cpu": "EPYC",
     "memory": {"total_bytes": 16 * GIB, "available_bytes": 12 * GIB},
@@ -128,6 +131,9 @@ WRONG = [
     ("cores", {"cores": {"usable": 1, "online": 2}}, {"min_cores": 2}, "fail", "1 of 2"),
     ("memory", {}, {"min_memory_gib": 13.0}, "fail", "12.0 GiB available"),
     ("disk", {}, {"min_disk_gib": 51.0}, "fail", "50.0 GiB free at /"),
+    ("disk", {}, {"min_disk_gib": 40.0}, "pass", f"70.0 GiB free at {MODEL}"),
+    ("disk", {}, {"want_model_disk_gib": 71.0}, "warn", f"70.0 GiB free at {MODEL}"),
+    ("disk", {"disks": {"/": {"free_bytes": 50 * GIB}}}, {}, "unknown", f"not hold '{MODEL}'"),
     ("shm", {}, {"min_shm_gib": 9.0}, "fail", "8.0 GiB free in /dev/shm"),
     ("python", {}, {"python": ">=3.13"}, "fail", "3.12.3"),
     (
@@ -159,13 +165,6 @@ WRONG = [
         {},
         "warn",
         "changed at the start of Python: A",
-    ),
-    (
-        "environment",
-        {"environment": {"set": {"SGLANG_SIMULATE_ACC_LEN": "4"}, "changed": {}, "removed": []}},
-        {},
-        "fail",
-        "set at the start of Python: SGLANG_SIMULATE_ACC_LEN",
     ),
 ]
 

@@ -1,3 +1,5 @@
+import os
+import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
@@ -23,11 +25,17 @@ EIGHT = Stack(
     pcie_width=16,
 )
 
+#: What the others do not say for a card that is not told of.
+SEVEN = dict.fromkeys(GPU_CHECKS, ("unknown", "told of 7 of 8 GPUs"))
 EXPECTED = {
     "eight-idle.csv": {},
     "mig-on-3-domain-1.csv": {"mig": ("fail", "GPU 3: Enabled")},
-    "lost-card.csv": {"gpus": ("fail", "7 GPUs; Unable to determine the device handle for GPU5")},
+    "lost-card.csv": {
+        **SEVEN,
+        "gpus": ("fail", "7 GPUs; Unable to determine the device handle for GPU5"),
+    },
     "not-supported.csv": {
+        **dict.fromkeys(("gpu_name", "driver"), ("unknown", "told of 1 of 8 GPUs")),
         "gpus": ("fail", "1 GPU"),
         **dict.fromkeys(
             ("gpu_memory", "compute_cap", "mig", "pcie_link", "persistence", "ecc", "power"),
@@ -41,8 +49,11 @@ EXPECTED = {
         "power": ("warn", "GPU 7: 450 W"),
     },
     "narrow-link.csv": {"pcie_link": ("fail", "GPU 6: generation 5 x8, now 1 (P8)")},
-    "cut-off.csv": {"gpus": ("fail", "7 GPUs; 7, NVIDIA RTX PRO 6000")},
-    "ansi-and-header.csv": {"gpus": ("fail", "1 GPU")},
+    "cut-off.csv": {**SEVEN, "gpus": ("fail", "7 GPUs; 7, NVIDIA RTX PRO 6000")},
+    "ansi-and-header.csv": {
+        **dict.fromkeys(GPU_CHECKS, ("unknown", "told of 1 of 8 GPUs")),
+        "gpus": ("fail", "1 GPU"),
+    },
 }
 
 
@@ -59,6 +70,33 @@ def test_captured_output_gives_the_verdicts(name):
         assert (check.name, check.status) == (check_name, status), check
         assert said in check.found
         assert check.fix or check.status in ("pass", "unknown")
+
+
+def test_who_holds_a_card_is_told_with_its_unit(tmp_path):
+    facts = {fact.name: fact for fact in host_facts()}
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(f"#!/bin/sh\necho {os.getpid()}\necho '[N/A]'\n")
+    smi.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    asked = facts["gpu_units"].argv
+    out = subprocess.run(asked, env=env, capture_output=True, text=True, check=True).stdout
+    own = Path("/proc/self/cgroup").read_text().splitlines()[-1]
+    assert f"/proc/{os.getpid()}/cgroup:{own}" in out and out.endswith("/proc/end:\n")
+    told = out + "/proc/7/cgroup:0::/system.slice/a.service/sub\n"
+    assert facts["gpu_units"].parse(told)["7"] == "a.service"
+    assert facts["gpu_units"].parse("/proc/end:\n") == {}
+    env["PATH"] = "/nonexistent"
+    gone = subprocess.run(["/bin/sh", *asked[1:]], env=env, capture_output=True, text=True)
+    assert gone.returncode == 127
+
+
+@pytest.mark.parametrize("fact", host_facts(), ids=lambda fact: fact.name)
+@given(text=st.text())
+def test_a_parser_takes_any_text(fact, text):
+    try:
+        fact.parse(text)
+    except ValueError as error:
+        assert str(error)
 
 
 def test_fields_of_an_idle_card():

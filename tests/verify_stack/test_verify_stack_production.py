@@ -11,7 +11,7 @@ from runbook.engines import engine_for
 from runbook.params import Stack
 from runbook.probe.ask import ServingFacts
 from runbook.verify_stack.captured import read_folder
-from runbook.verify_stack.facts import StackFacts
+from runbook.verify_stack.facts import Reading, StackFacts
 
 CLONE = Path(__file__).parents[2]
 HOSTS = CLONE / "tests" / "cases" / "hosts"
@@ -128,8 +128,8 @@ def changed(name, **values):
         ),
         ("nccl_graph", {}, "skipped", "not set"),
         ("nccl_graph", {"nccl_graph": {"path": "/g", "why": "gone"}}, "fail", "/g: gone"),
-        ("nccl_graph", {"nccl_graph": {"path": "/g", "sha256": "ab", "gpus": 4}}, "fail", "4 GPUs"),
-        ("nccl_graph", {"nccl_graph": {"path": "/g", "sha256": "ab", "gpus": 8}}, "pass", "8 GPUs"),
+        ("nccl_graph", {"nccl_graph": {"path": "/g", "sha256": "ab", "gpus": 0}}, "fail", "0 GPUs"),
+        ("nccl_graph", {"nccl_graph": {"path": "/g", "sha256": "ab", "gpus": 4}}, "pass", "4 GPUs"),
         ("collective", {}, "pass", "32 KiB 26 us, 32768 KiB 1400 us"),
         ("collective", changed("collective", us={}), "fail", "NCCL hangs"),
         (
@@ -160,7 +160,7 @@ def changed(name, **values):
 def test_one_fact_changed_gives_its_status(name, serving, status, said):
     found = check(name, facts(**serving))
     assert (found.status, said in found.found) == (status, True), found
-    assert bool(found.fix) == (status in ("fail", "warn"))
+    assert bool(found.fix) == (status in ("fail", "warn", "unknown"))
 
 
 @pytest.mark.parametrize(
@@ -246,6 +246,45 @@ def test_an_all_reduce_slower_than_recorded_warns():
     assert check("collective", collective_us={"32768": 21.0}).status == "pass"
     said = check("collective", collective_us={"32768": 19.0})
     assert (said.status, said.wanted) == ("warn", "32 KiB 19 us")
+    recorded = {"32768": 19.0}
+    assert check("collective", collective_us=recorded, collective_slower=1.4).status == "pass"
+
+
+@pytest.mark.parametrize(
+    ("name", "host", "stack", "status"),
+    [
+        ("idle", "wedged", {}, "fail"),
+        ("bar1", "small-bar", {"small_bar_mib": 255.0}, "warn"),
+    ],
+)
+def test_other_thresholds_are_parameters(name, host, stack, status):
+    assert check(name, facts(host), **stack).status == status
+
+
+def test_from_which_use_on_a_card_is_at_work_is_a_parameter():
+    found = facts("wedged")
+    for state in found.host["gpu_states"].value:
+        state["utilization.gpu"] = "90"
+    assert check("idle", found).status == "pass"
+    assert check("idle", found, busy_percent=90.0).status == "fail"
+
+
+def test_a_target_that_does_not_reach_as_far_as_the_prompts_warns():
+    short = {**MODEL, "config": {**CONFIG, "max_position_embeddings": 65536}}
+    said = check("model", facts(models={TARGET: short, DRAFT: MODEL}))
+    assert (said.status, said.wanted) == ("warn", "131072 positions")
+    assert "65536 positions" in said.found
+
+
+def test_ports_that_the_server_opens_besides_are_looked_at():
+    found = facts()
+    others = [{"port": 30236, "use": "rpc_port", "holder": "pid 7 (old), unit old.service"}]
+    found.host["port"] = Reading({"port": 30000, "holder": None, "others": others})
+    said = check("port", found)
+    assert said.status == "fail" and said.wanted == "port 30000 free, and 30236"
+    assert said.found == "port 30236 (rpc_port) held by pid 7 (old), unit old.service"
+    others[0]["holder"] = None
+    assert check("port", found).status == "pass"
 
 
 def test_memory_below_what_is_wanted_only_warns():

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from runbook.checks import Check
+from runbook.engines.base import Seen
 from runbook.engines.sglang.cap import check_alike, check_cap
-from runbook.engines.sglang.case import Case, Finding
+from runbook.engines.sglang.cards import check_cards
+from runbook.engines.sglang.case import Case, Finding, grouped
 from runbook.engines.sglang.models import ModelFacts
 from runbook.engines.sglang.options import (
     SPEC_V2,
@@ -19,7 +21,8 @@ from runbook.engines.sglang.options import (
     options_of,
     read_switch,
 )
-from runbook.engines.sglang.pcie import judge_offers, say_offers
+from runbook.engines.sglang.packages import check_packages
+from runbook.engines.sglang.pcie import check_pcie
 from runbook.engines.sglang.releases import (
     RELEASES,
     Release,
@@ -31,6 +34,7 @@ from runbook.engines.sglang.tree import judge_tree
 from runbook.engines.sglang.variables import judge_simulation, judge_variables, say_sets
 from runbook.params import BASELINE, Params
 
+_LOOK = "correct its path in server; or, on the host: runbook facts PARAMS"
 _OBSERVE = "decide by the start-up log and by /server_info alone"
 
 
@@ -39,42 +43,33 @@ def check_releases(
     version: str | None,
     target: ModelFacts | None = None,
     draft: ModelFacts | None = None,
+    seen: Seen | None = None,
 ) -> list[Check]:
     """All checks of the configurations against the installed ``version`` (``None``: unknown)."""
-    release = find_release(version) if version else None
+    release, seen = find_release(version) if version else None, seen or Seen()
     cases = [
         Case(
             configuration=configuration,
             options=options_of(params.server, configuration),
-            env=effective_env(params.server, configuration),
-            written={**params.server.env, **configuration.env},
+            env=effective_env(params.server, configuration, set_later),
+            written={**params.server.env, **configuration.env, **set_later},
+            set_later=set_later,
             release=release,
             version=version,
             target=target or ModelFacts(),
             draft=draft or ModelFacts(),
         )
         for configuration in params.configurations
+        for set_later in [seen.variables(configuration.name)]
     ]
     checks = [_check_release(version, release)]
     for name, judge, summary in _RULES:
-        faults = _grouped(name, cases, judge)
+        faults = grouped(name, cases, judge)
         checks += faults or [Check(name, "pass", summary(cases))]
-    checks += [*check_cap(params, cases), check_alike(cases), *_check_pcie(params, cases)]
+    checks += [*check_cap(params, cases), check_alike(cases)]
+    checks += check_packages(params, version, release, seen)
+    checks += [*check_cards(params, cases, seen), *check_pcie(params, cases, seen.links)]
     return checks
-
-
-def _grouped(
-    name: str, cases: Sequence[Case], judge: Callable[[Case], Iterator[Finding]]
-) -> list[Check]:
-    """One check a fault; configurations with the same fault share it."""
-    having: dict[Finding, list[str]] = {}
-    for case in cases:
-        for fault in judge(case):
-            having.setdefault(fault, []).append(case.name)
-    return [
-        Check(name, fault.status, f"{', '.join(names)}: {fault.found}", fault.wanted, fault.fix)
-        for fault, names in having.items()
-    ]
 
 
 def _check_release(version: str | None, release: Release | None) -> Check:
@@ -92,7 +87,8 @@ def _judge_worker(case: Case) -> Iterator[Finding]:
     if not options.has_worker:
         return
     if release is None:
-        yield Finding("unknown", "which worker runs is not known of this release", "", _OBSERVE)
+        found = "which worker runs is not known of this release"
+        yield Finding("unknown", found, "a release that was read", _OBSERVE)
         return
     switch = read_switch(case.env.get(SPEC_V2))
     got = expected_worker(release, options.topk, switch, options.no_overlap)
@@ -110,7 +106,8 @@ def _judge_worker(case: Case) -> Iterator[Finding]:
             f"here set {SPEC_V2} to False, or topk to 1",
         )
     elif got is None:
-        yield Finding("warn", "the worker cannot be told beforehand", meant or "", _OBSERVE)
+        told = "the worker cannot be told beforehand"
+        yield Finding("warn", told, f"the {meant or 'v1 or v2'} worker", _OBSERVE)
     elif meant == "v1" and not release.v1_worker:
         yield _no_v1(case)
     elif meant == "v2" and got == "v1" and wide:
@@ -166,9 +163,11 @@ def _judge_model(case: Case) -> Iterator[Finding]:
     if not case.options.has_worker:
         return
     if release is None:
-        yield Finding("unknown", "what this release can do with the model is not known", "", "")
+        found = "what this release can do with the model is not known"
+        yield Finding("unknown", found, "a release that was read", _OBSERVE)
     elif not case.target.known:
-        yield Finding("unknown", "the target's config.json could not be read", "", "")
+        found = "the target's config.json could not be read"
+        yield Finding("unknown", found, "a config.json of the target", _LOOK)
     elif case.target.kimi_k25 and not release.kimi_eagle3:
         yield Finding(
             "fail",
@@ -201,7 +200,8 @@ def _judge_draft(case: Case) -> Iterator[Finding]:
             )
         return
     if not draft.known:
-        yield Finding("unknown", "the draft's config.json could not be read", "", "")
+        found = "the draft's config.json could not be read"
+        yield Finding("unknown", found, "a config.json of the draft", _LOOK)
     elif options.algorithm == "EAGLE" and draft.eagle3:
         yield Finding(
             "warn" if draft.mla_draft else "fail",
@@ -246,23 +246,13 @@ _RULES: tuple[
 )
 
 
-def _check_pcie(params: Params, cases: Sequence[Case]) -> list[Check]:
-    """For three cards or more on PCIe alone: what is offered, and what was asked for of what does
-    nothing there."""
-    if params.stack.gpus < 3 or params.stack.topology == "nvlink":
-        return []
-    said = f"applies: {say_offers(True)}. Only looks as if: {say_offers(False)}"
-    return [
-        *_grouped("sglang_pcie", cases, judge_offers),
-        Check("sglang_pcie", "pass", said),
-    ]
-
-
 #: Names of all checks here.
 STACK_CHECKS = (
     "sglang_release",
     *(name for name, _judge, _summary in _RULES),
     "sglang_request_cap",
     "sglang_alike",
+    "sglang_packages",
+    "sglang_cards",
     "sglang_pcie",
 )

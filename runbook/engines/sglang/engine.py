@@ -12,7 +12,7 @@ from typing import Any
 
 from runbook.checks import Check
 from runbook.engines.assemble import assemble_spec, own_program
-from runbook.engines.base import Counters, ServerInfo
+from runbook.engines.base import Counters, Seen, ServerInfo
 from runbook.engines.ladder import Endpoint, wait_idle, wait_ready
 from runbook.engines.prometheus import parse_metrics, total
 from runbook.engines.secrets import without_secrets
@@ -36,6 +36,7 @@ from runbook.engines.sglang.observed import (
 from runbook.engines.sglang.options import (
     SPEC_V2,
     effective_env,
+    further_ports,
     intended_worker,
     options_of,
     read_switch,
@@ -189,21 +190,25 @@ class SGLang:
         draft = read_model(_read_config(self._server.draft)) if asked.options.speculates else None
         return [check_use(cell, asked, draft or ModelFacts())]
 
-    def check_stack(
-        self,
-        params: Params,
-        versions: Mapping[str, str | None],
-        parsed: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> list[Check]:
+    def check_stack(self, params: Params, seen: Seen) -> list[Check]:
         """The configurations against the installed release, against the ``config.json`` of
-        target and draft where this machine has them, and against SGLang's own parser."""
-        server = _placed(params.server)
-        target, draft = (
-            read_model(_read_config(folder)) for folder in (server.model, server.draft)
-        )
-        checks = check_releases(params, versions.get(self.distribution), target, draft)
+        target and draft as the host tells them (this machine's own, where no host was asked and
+        it is the host), and against SGLang's own parser."""
+        server, version = _placed(params.server), seen.versions.get(self.distribution)
+        read = _told_config if seen.told or params.host.kind == "ssh" else _own_config
+        target, draft = (read_model(read(seen, folder)) for folder in (server.model, server.draft))
+        checks = check_releases(params, version, target, draft, seen)
         asked = [self._asked(one) for one in params.configurations]
-        return [*checks, *check_parsed(asked, parsed, versions.get(self.distribution))]
+        parsed = {one.name: seen.fact(one.name, "arguments") for one in asked}
+        told = {name: one for name, one in parsed.items() if one} or None
+        return [*checks, *check_parsed(asked, told, version)]
+
+    def ports(self, params: Params) -> Mapping[int, str]:
+        """Those that any configuration names, or SGLang derives from its own."""
+        server, found = params.server, dict[int, str]()
+        for configuration in params.configurations:
+            found |= further_ports(options_of(server, configuration), server.port)
+        return found
 
     def check_log(self, log: str, configuration: Configuration) -> list[Check]:
         """The worker that the start of a log names."""
@@ -278,6 +283,20 @@ def read_running(metrics: str) -> int | None:
     samples = parse_metrics(metrics)
     running, waiting = (total(samples, f"sglang:num_{of}_reqs") for of in ("running", "queue"))
     return None if running is None else int(running + (waiting or 0))
+
+
+def _told_config(seen: Seen, folder: str) -> Mapping[str, Any] | None:
+    """What the probes told of the ``config.json`` in ``folder``."""
+    for facts in seen.told.values():
+        model = (facts.get("models") or {}).get(folder)
+        if model:
+            config: Mapping[str, Any] | None = model["config"]
+            return config
+    return None
+
+
+def _own_config(seen: Seen, folder: str) -> Mapping[str, Any] | None:
+    return _read_config(folder)
 
 
 def _read_config(folder: str) -> Mapping[str, Any] | None:

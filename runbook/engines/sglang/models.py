@@ -42,7 +42,8 @@ class ModelFacts:
 
 
 def read_model(config: Mapping[str, Any] | None) -> ModelFacts:
-    """The facts of a ``config.json``; the text part of a multimodal model counts too."""
+    """The facts of a ``config.json``, whole or as the probe tells it (``quantized`` instead of
+    the settings); the text part of a multimodal model counts too."""
     if config is None:
         return ModelFacts()
     nested = config.get("text_config")
@@ -50,6 +51,6 @@ def read_model(config: Mapping[str, Any] | None) -> ModelFacts:
     names = config.get("architectures")
     return ModelFacts(
         architectures=tuple(map(str, names)) if isinstance(names, list) else (),
-        quantized=any(part.get("quantization_config") for part in parts),
+        quantized=any(p.get("quantization_config") or p.get("quantized") for p in parts),
         mla=any(part.get("kv_lora_rank") for part in parts),
     )

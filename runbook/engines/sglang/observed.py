@@ -12,6 +12,8 @@ from runbook.engines.sglang.models import ModelFacts
 from runbook.engines.sglang.options import NO_SPECULATION, Options
 from runbook.engines.sglang.releases import NO_OVERLAP
 
+_LOOK = "this release does not tell: see the start of its log"
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -55,12 +57,13 @@ def check_worker(found: str, asked: Asked, name: str = "worker") -> Check:
     """Whether the worker that runs is the one meant. A v2 worker without overlap is not what a
     configuration of that name compares, unless it switches overlap off itself."""
     if asked.worker is None:
-        return Check(name, "unknown" if found == UNKNOWN else "pass", found)
+        status: Status = "unknown" if found == UNKNOWN else "pass"
+        return Check(name, status, found, "v1 or v2", "" if status == "pass" else _LOOK)
     wanted = asked.worker + (" overlap" if asked.worker == "v2" and asked.overlap else "")
     if found == wanted:
         return Check(name, "pass", found, wanted)
     untold = found == NO_OVERLAP and wanted in ("v1", "v2")
-    status: Status = "unknown" if untold or found == UNKNOWN else "fail"
+    status = "unknown" if untold or found == UNKNOWN else "fail"
     fix = "see SGLANG_ENABLE_SPEC_V2, topk and the release in the checks of the stack"
     return Check(name, status, found, wanted, fix)
 
@@ -79,7 +82,7 @@ def check_sizes(info: ServerInfo, asked: Asked) -> Iterator[Check]:
         if wanted is None:
             continue
         if found is None:
-            yield Check(name, "unknown", UNKNOWN, str(wanted), "the release does not tell")
+            yield Check(name, "unknown", UNKNOWN, str(wanted), _LOOK)
         elif found == wanted:
             yield Check(name, "pass", str(found), str(wanted))
         elif name == "draft tokens" and options.topk == 1 and found == (steps or 0) + 1:
@@ -94,7 +97,7 @@ def _check_cap(info: ServerInfo, asked: Asked) -> Check:
     wanted, cap = asked.options.max_running_requests, info.max_concurrency
     fix = "give all configurations the same --max-running-requests, and the memory it needs"
     if cap is None:
-        return Check("request cap", "unknown", UNKNOWN, str(wanted or ""), fix)
+        return Check("request cap", "unknown", UNKNOWN, str(wanted or "one that is told"), fix)
     if wanted is not None and cap < wanted:
         return Check("request cap", "warn", f"{cap} at once", f"{wanted} as asked", fix)
     if wanted is None and asked.options.speculates:

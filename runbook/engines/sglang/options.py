@@ -20,6 +20,8 @@ ALIASES = {
     "--tp-size": "--tensor-parallel-size",
     "--dp": "--data-parallel-size",
     "--dp-size": "--data-parallel-size",
+    "--pp-size": "--pipeline-parallel-size",
+    "--nccl-init-addr": "--dist-init-addr",
 }
 FROM_PARAMETERS = {
     "--host": "server.address",
@@ -28,6 +30,19 @@ FROM_PARAMETERS = {
     "--speculative-draft-model-path": "server.draft",
     "--api-key": "server.api_key",
 }
+_LAST_PORT = 65535
+_NAMED_PORTS = {"--nccl-port": "NCCL", "--grpc-port": "gRPC"}
+#: With DP attention the parts of a server speak over TCP, on ports from this far above its own.
+DP_PORTS_ABOVE = 233
+_DP_PARTS = (
+    "dist_init_port",
+    "tokenizer",
+    "detokenizer",
+    "rpc_port",
+    "metrics_port",
+    "scheduler",
+    "load collector",  # since 0.5.20
+)
 OUT_OF_SIGHT = {
     "--admin-api-key": ("a secret among the arguments", "leave it out: the runbook needs none"),
     "--config": ("a file of further options", "write its options into server.args"),
@@ -122,6 +137,25 @@ def options_of(server: Server, configuration: Configuration) -> Options:
     return read_options([*draft, *server.args, *configuration.args])
 
 
+def further_ports(options: Options, port: int) -> dict[int, str]:
+    """What a server on ``port`` listens on besides: port -> what for, where that is settled before
+    its start. Without DP attention its parts speak over files, and NCCL takes a free port.
+
+    Read in 0.5.10.post1, 0.5.20 and 0.5.23.
+    """
+    found = {number: use for name, use in _NAMED_PORTS.items() if (number := options.number(name))}
+    if options.text("--disaggregation-mode") == "prefill":
+        found[options.number("--disaggregation-bootstrap-port") or 8998] = "bootstrap of prefill"
+    named = whole((options.text("--dist-init-addr") or "").rpartition(":")[2])
+    if named:
+        found[named] = _DP_PARTS[0]
+    if options.has("--enable-dp-attention"):
+        above = port + DP_PORTS_ABOVE
+        first = named or (above if above <= _LAST_PORT else port - DP_PORTS_ABOVE)
+        found |= {first + place: part for place, part in enumerate(_DP_PARTS)}
+    return {number: use for number, use in found.items() if 0 < number <= _LAST_PORT}
+
+
 def refuse_own(words: Iterable[str], key: str) -> None:
     """Raise ``BadInput`` where ``words`` set what has a parameter of its own, or hide something.
 
@@ -144,9 +178,14 @@ def refuse_own(words: Iterable[str], key: str) -> None:
                 raise BadInput(f"{key}: {written}: {found}", "arguments in plain sight", do)
 
 
-def effective_env(server: Server, configuration: Configuration) -> dict[str, str]:
-    """The environment SGLang acts on: old ``SGL_*`` names under their new ones."""
-    written = {**server.env, **configuration.env}
+def effective_env(
+    server: Server, configuration: Configuration, set_later: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The environment SGLang acts on: old ``SGL_*`` names under their new ones.
+
+    ``set_later``: what the start of Python sets or changes in it.
+    """
+    written = {**server.env, **configuration.env, **(set_later or {})}
     old = {name: value for name, value in written.items() if name.startswith("SGL_")}
     renamed = {"SGLANG_" + name.removeprefix("SGL_"): value for name, value in old.items()}
     return {**renamed, **{name: value for name, value in written.items() if name not in old}}

@@ -5,12 +5,16 @@ Read in the source of the releases named; nothing of it was run on such a host.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from packaging.specifiers import SpecifierSet
 
-from runbook.engines.sglang.case import Case, Finding
+from runbook.checks import Check
+from runbook.engines.sglang.case import Case, Finding, grouped
+from runbook.params import Params
+
+PCIE = "sglang_pcie"
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,19 @@ OFFERS = (
     Offer("--enable-symm-mem", False, "made for NVLink switches", "0.5.23"),
     Offer("--enable-nccl-nvls", False, "made for NVLink switches", "0.5.23"),
 )
+
+
+def check_pcie(params: Params, cases: Sequence[Case], links: str | None) -> list[Check]:
+    """For three cards or more on PCIe alone: what is offered, and what was asked for of what does
+    nothing there. ``links``: the class of topology that was seen."""
+    if params.stack.gpus < 3 or params.stack.topology == "nvlink":
+        return []
+    if links == "nvlink":
+        found = "the cards are joined by NVLink: this is not the PCIe-only host described"
+        fix = "set stack.topology: nvlink, and measure anew what was chosen for PCIe alone"
+        return [Check(PCIE, "warn", found, "cards on PCIe alone", fix)]
+    said = f"applies: {say_offers(True)}. Only looks as if: {say_offers(False)}"
+    return [*grouped(PCIE, cases, judge_offers), Check(PCIE, "pass", said)]
 
 
 def judge_offers(case: Case) -> Iterator[Finding]:

@@ -40,6 +40,7 @@ class Release:
     ``spec_v2_default``: the variable unset. ``kimi_eagle3``: the hooks of EAGLE-3 in Kimi-K2.5.
     ``mla_draft``: its MLA draft class. ``paged_trees``: attention backends right with topk > 1 and
     page size > 1; ``paged_trees_unsure``: those on which sources disagree or that were not read.
+    ``pins``: what it requires of torch and of its kernels, where that was read.
     """
 
     first: str
@@ -52,34 +53,37 @@ class Release:
     mla_draft: bool
     paged_trees: tuple[str, ...]
     paged_trees_unsure: tuple[str, ...] = ()
+    pins: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.first if self.first == self.last else f"{self.first} to {self.last}"
 
 
 _OLD, _NEW, _TRITON = ("flashinfer", "fa3"), ("flashinfer", "fa3", "triton"), ("triton",)
+_FALLS_BACK: TreeOnV2 = "falls back to v1"
+_PINS_10 = ("torch==2.9.1", "sglang-kernel==0.4.1")
+_PINS_12 = ("torch==2.11.0", "sglang-kernel==0.4.2")
 
 #: In order. 0.5.19 is taken to be as its neighbours.
 RELEASES = (
     Release("0.5.6", "0.5.6", True, "worker", False, "unread", False, False, _OLD),
     Release("0.5.7", "0.5.9", True, "worker", False, "refused", False, False, _OLD),
-    Release("0.5.10", "0.5.10.post1", True, "worker", False, "refused", True, False, _OLD),
     Release(
-        "0.5.11", "0.5.11", True, "worker", True, "falls back to v1", True, False, _OLD, _TRITON
+        *("0.5.10", "0.5.10.post1", True, "worker", False, "refused", True, False, _OLD),
+        pins=_PINS_10,
     ),
     Release(
-        "0.5.12",
-        "0.5.12.post1",
-        True,
-        "worker",
-        True,
-        "falls back to v1",
-        True,
-        True,
-        _OLD,
-        _TRITON,
+        *("0.5.11", "0.5.11", True, "worker", True, _FALLS_BACK, True, False, _OLD, _TRITON),
+        pins=_PINS_12,
     ),
-    Release("0.5.13", "0.5.13.post1", False, "overlap", True, "runs", True, True, _OLD, _TRITON),
+    Release(
+        *("0.5.12", "0.5.12.post1", True, "worker", True, _FALLS_BACK, True, True, _OLD, _TRITON),
+        pins=_PINS_12,
+    ),
+    Release(
+        *("0.5.13", "0.5.13.post1", False, "overlap", True, "runs", True, True, _OLD, _TRITON),
+        pins=("torch==2.11.0",),
+    ),
     Release("0.5.14", "0.5.14", False, "warns", True, "runs", True, True, _OLD, _TRITON),
     Release("0.5.15", "0.5.20", False, "warns", True, "runs", True, True, _NEW),
     Release("0.5.21", "0.5.23", False, "silent", True, "runs", True, True, _NEW),

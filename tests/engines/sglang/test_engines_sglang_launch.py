@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runbook.engines import engine_for, engine_named
+from runbook.engines import Seen, engine_for, engine_named
 from runbook.engines.assemble import KEY_CREDENTIAL
 from runbook.engines.sglang import serve_sglang
 from runbook.engines.sglang.engine import SGLang
@@ -134,8 +134,8 @@ def test_the_stack_is_checked_with_the_configuration_files_of_the_models(tmp_pat
     params = load(PRODUCTION, [f"server.model={tmp_path / 't'}", f"server.draft={tmp_path / 'd'}"])
 
     def faults(version):
-        checks = engine_for(params.server).check_stack(params, {"sglang": version})
-        untold = ("sglang_arguments",)  # its parser was not asked
+        checks = engine_for(params.server).check_stack(params, Seen({"sglang": version}))
+        untold = ("sglang_arguments", "sglang_packages")  # asked on a host alone
         return {c.name: c.status for c in checks if c.status != "pass" and c.name not in untold}
 
     assert faults("0.5.12.post1") == {}

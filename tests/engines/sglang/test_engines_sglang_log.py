@@ -71,6 +71,11 @@ STAMP = "[2026-11-30 01:03:53 TP3] "
             "a long prompt under EAGLE-3",
             "--disable-chunked-prefix-cache",
         ),
+        (
+            "node7:4121:4388 [3] NCCL WARN Failed to CUDA calloc 10485760 bytes",
+            "no memory for NCCL",
+            "--mem-fraction-static",
+        ),
         ("ModuleNotFoundError: No module named 'sgl_kernel'", "missing kernel", "sglang-kernel"),
         (
             "CUDA error: no kernel image is available for execution on the device",
@@ -126,6 +131,7 @@ def test_causes(line, name, fix):
         ("AttributeError: 'KimiK25' object has no attribute 'set_embed'", "target loaded as its"),
         ("AttributeError: no attribute 'hot_token_id'", "target loaded as its own draft"),
         ("No space left on device", "no space on disk"),
+        ("[3] NCCL WARN Failed to CUDA calloc 10485760 bytes", "no memory for NCCL"),
     ],
 )
 @pytest.mark.parametrize("first", [True, False])
@@ -141,6 +147,18 @@ def test_a_start_that_stops_at_the_group_of_processes_is_suspected_to_hang():
     assert cause.name == "NCCL hang suspected" and "NCCL version 2.27.5" in cause.line
     assert "NCCL_P2P_DISABLE" in cause.fix
     assert find_cause(quiet + f"{STAMP}Init torch distributed ends. elapsed=3.1 s") is None
+
+
+def test_what_follows_from_nccl_without_memory_is_not_its_cause():
+    log = [
+        "[3] alloc.h:228 NCCL WARN Cuda failure 2 'out of memory'",
+        "[3] alloc.h:235 NCCL WARN Failed to CUDA calloc 10485760 bytes",
+        "DistBackendError: NCCL error in: NCCLUtils.cpp:94, unhandled cuda error",
+        "torch.OutOfMemoryError: CUDA out of memory.",
+    ]
+    cause = find_cause("\n".join(log))
+    assert (cause.name, cause.line) == ("no memory for NCCL", log[1])
+    assert "0.95 to 0.93" in cause.fix and "graph file" in cause.fix
 
 
 @pytest.mark.parametrize("name", ["log-baseline.txt", "log-eagle3-topk1.txt"])
