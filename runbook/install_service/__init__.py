@@ -239,6 +239,7 @@ class Status:
         rows += [
             (k, str(manifest[k])) for k in ("configuration", "run", "written") if k in manifest
         ]
+        rows += [("gave way", one.unit) for one in self.facts.replaced]
         rows += [("guard", text) for text in self.guard]
         rows += [("drift", text) for text in self.drift]
         return rows + self._no_systemd()

@@ -12,7 +12,7 @@ from standin_service import SERVER, UNIT, Folder, StandIn, make_params
 from test_service_sudden_death import killed_after
 
 from runbook.errors import NotProved
-from runbook.install_service import install, plan_uninstall, take_back, uninstall
+from runbook.install_service import install, plan_uninstall, status, take_back, uninstall
 from runbook.launch import systemd
 from runbook.launch.resting import see
 
@@ -53,6 +53,7 @@ def test_the_older_service_gives_way_and_the_downtime_is_measured(handover, tmp_
     old = see(handover.box, OLD)
     assert (old.active, old.enabled) == (False, False)
     assert handover.plan("--load", "1").unchanged
+    assert ("gave way", OLD) in status(handover.box, UNIT).rows()
     assert f"enable and start {OLD} again" in plan_uninstall(handover.box, UNIT)
     uninstall(handover.box, UNIT)
     assert handover.serves() == "old"
