@@ -4,7 +4,7 @@
 
 Prints install to proved, downtime of a switch-over and of a hand-over, rollback, the guard's own
 time, what a second apply changes, the time from `start` to the first completion against the bare
-load of the same server, and a table of faults. Needs what a box needs (root). About four minutes.
+load of the same server, and a table of faults. Needs what a box needs (root). About six minutes.
 """
 
 from __future__ import annotations
@@ -25,16 +25,19 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "service")]
 from boxes import wait_until  # noqa: E402
 from server_lives import free_port  # noqa: E402
 from standin_service import SERVER, UNIT, Deployment, StandIn, make_params  # noqa: E402
+from test_service_handover import STEPS  # noqa: E402
 from test_service_sudden_death import CHANGE, FIRST, killed_after, new_plan  # noqa: E402
 
 from runbook.errors import NotProved, RunbookError  # noqa: E402
 from runbook.hosts import Box, why_no_box  # noqa: E402
 from runbook.install_service import (  # noqa: E402
+    Plan,
     install,
     logs,
     plan_rollback,
     prove,
     status,
+    take_back,
     uninstall,
 )
 
@@ -84,20 +87,31 @@ class Figures:
         install(self.box, plan_rollback(self.box, UNIT))
         self.say("rollback", f"{time.monotonic() - began:.2f} s")
 
-    def hand_over(self) -> None:
+    @contextmanager
+    def another(self) -> Iterator[None]:
+        """A unit of somebody else that serves on the port, and starts at boot."""
         self.clear()
-        port = self.deployment.port
+        port, path = self.deployment.port, f"/etc/systemd/system/{OLD}"
         unit = f"[Service]\nExecStart={sys.executable} {SERVER} {port}\n"
-        self.box.write(f"/run/systemd/system/{OLD}", unit)
+        self.box.write(path, f"{unit}[Install]\nWantedBy=multi-user.target\n")
         self.box.run("systemctl", "daemon-reload")
-        self.box.run("systemctl", "start", OLD)
+        self.box.run("systemctl", "enable", "--now", OLD)
         StandIn().wait_ready(f"http://127.0.0.1:{port}", lambda: True, 20)
-        params = make_params(port, replaces=[OLD])
-        applied = install(self.box, self.deployment.plan(params=params))
-        self.say("hand-over from a unit of somebody else", f"{applied.downtime_s:.2f} s down")
-        self.clear()  # which brings the other one back
-        self.box.run("systemctl", "stop", OLD)
-        self.box.remove(f"/run/systemd/system/{OLD}")
+        try:
+            yield
+        finally:
+            self.clear()
+            self.box.run("systemctl", "disable", "--now", OLD)
+            self.box.remove(path)
+
+    def replacing(self) -> Plan:
+        params = make_params(self.deployment.port, replaces=[OLD])
+        return self.deployment.plan(params=params)
+
+    def hand_over(self) -> None:
+        with self.another():
+            applied = install(self.box, self.replacing())
+            self.say("hand-over from a unit of somebody else", f"{applied.downtime_s:.2f} s down")
 
     def start_against_bare(self, load_s: float) -> None:
         port = free_port()
@@ -131,6 +145,9 @@ class Figures:
             yield f"sudden death of the box after: {step}", lambda step=step: self.cut(step)
         for step in FIRST:
             yield f"the same in a first install: {step}", lambda step=step: self.cut_first(step)
+        for step in STEPS:
+            yield f"the same in a hand-over: {step}", lambda step=step: self.cut_handover(step)
+        yield "a proof that is refuted", self.refuted
         yield "a configuration that dies at once", lambda: self.broken("--exit", "5")
         yield "one that never becomes ready", lambda: self.broken("--dead-inside")
         yield "SIGKILL of the main process", self.kill
@@ -152,6 +169,19 @@ class Figures:
         self.box.cut()
         install(self.box, new_plan(self.deployment))
         assert status(self.box, UNIT).ok
+
+    def cut_handover(self, step: str) -> None:
+        with self.another():
+            killed_after(self.box, self.replacing(), step)
+            self.box.cut()
+            StandIn().wait_ready(f"http://127.0.0.1:{self.deployment.port}", lambda: True, 30)
+
+    def refuted(self) -> None:
+        install(self.box, self.deployment.plan(speculation="none"))
+        install(self.box, self.deployment.plan(speculation="eagle"))
+        take_back(self.box, UNIT)
+        self.serves()
+        assert self.deployment.serves() == "none" and status(self.box, UNIT).ok
 
     def broken(self, *words: str) -> None:
         install(self.box, self.deployment.plan())

@@ -20,15 +20,21 @@ _STARTING = "7d4958e842da4a758f6c1cdc7b36dcc5"
 _RESTART_PLANNED = "5eb03494b6584870a536b337290809b3"
 
 
+#: What boots says something within so many seconds; a journal that begins later has lost it.
+_FIRST_WORDS_S = 60.0
+
+
 @dataclass(frozen=True)
 class Boot:
     """Seconds of the host's monotonic clock: when systemd took over, and when the boot was over
-    (``None``: it is not). ``at``: when the host booted, in seconds of the epoch."""
+    (``None``: it is not). ``at``: when the host booted, in seconds of the epoch. ``kept_from_s``:
+    how far back its journal reaches."""
 
     number: str
     at: float
     began_s: float
     over_s: float | None
+    kept_from_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,9 @@ def read_boot(host: Host) -> Boot:
     uptime_s = float((host.read("/proc/uptime") or b"0").split()[0])
     now_s = float(host.run("date", "+%s.%N").out)
     number = (host.read("/proc/sys/kernel/random/boot_id") or b"").decode().strip()
-    return Boot(number, now_s - (uptime_s - began_s), began_s, over_s or None)
+    oldest = host.run("sh", "-c", "journalctl --boot --output=json --quiet | head -n 1").out
+    kept_from_s = int(json.loads(oldest)["__MONOTONIC_TIMESTAMP"]) / 1e6 if oldest else now_s
+    return Boot(number, now_s - (uptime_s - began_s), began_s, over_s or None, kept_from_s)
 
 
 def starts_in(journal: str) -> Iterator[Start]:
@@ -91,6 +99,10 @@ def judge_boot(boot: Boot, starts: list[Start], manifest: Mapping[str, Any]) -> 
     written = datetime.fromisoformat(manifest["written"]).timestamp()
     if boot.at < written + 1:  # the install is stamped in whole seconds
         return unprovable(NAME, f"no boot since the install ({manifest['written']})")
+    if boot.kept_from_s > boot.began_s + _FIRST_WORDS_S:
+        hours = (boot.kept_from_s - boot.began_s) / 3600
+        late = f"the journal begins {hours:.1f} h after the boot: ask sooner, or let it keep more"
+        return unprovable(NAME, f"{late} (SystemMaxUse of journald.conf)")
     served = next((start for start in starts if start.served_s is not None), None)
     name = f"boot {boot.number[:8]}"
     if served is None or served.served_s is None:

@@ -1,5 +1,6 @@
 """What the journal of a boot tells of it, in words and in a real box that was rebooted."""
 
+import dataclasses
 import json
 
 from standin_service import UNIT, StandIn
@@ -38,6 +39,13 @@ def test_who_started_it_is_told_apart():
         assert judge_boot(BOOTED, starts, MANIFEST).status == "refuted"
     early = Boot("x", 1000.0, 5.0, 20.0)
     assert judge_boot(early, [Start(7, False, 10)], MANIFEST).status == "not provable here"
+    rotated = dataclasses.replace(BOOTED, kept_from_s=3600.0 * 30)
+    for starts in ([], [Start(3600.0 * 40, False, 3600.0 * 41)]):
+        proof = judge_boot(rotated, starts, MANIFEST)
+        assert (proof.status, "30.0 h after the boot" in proof.evidence) == (
+            "not provable here",
+            True,
+        )
 
 
 def look(deployment):
