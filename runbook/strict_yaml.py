@@ -112,8 +112,17 @@ def parse(text: str, source: str) -> Any:
             source, "", f"nesting deeper than {MAX_DEPTH}", "a flat file"
         ) from None
     except (yaml.YAMLError, ValueError) as error:
-        first = " ".join(str(error).split())
-        raise ParameterError(source, "", f"no valid YAML ({first})", "a YAML mapping") from None
+        raise ParameterError(
+            source, "", f"no valid YAML: {_said(error)}", "a YAML mapping"
+        ) from None
+
+
+def _said(error: Exception) -> str:
+    """What the parser objects to, and where."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return " ".join(str(error).split())
+    return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"  # type: ignore[attr-defined]
 
 
 def load(path: Path) -> Any:

@@ -141,6 +141,29 @@ def test_a_file_that_is_no_mapping(tmp_path, content):
         params.load(path)
 
 
+@pytest.mark.parametrize(
+    ("override", "source"),
+    [
+        ("server.port=99999", "-p server.port=99999: server.port: "),
+        ("nonsense=1", "-p nonsense=1: nonsense: "),
+        ("choose={mix: [{concurrency: 1, share: -1}]}", "-p choose={mix: "),
+        ("configurations[name=lean].name=a b", "-p configurations[name=lean].name=a b: config"),
+    ],
+)
+def test_a_fault_is_of_the_option_that_brought_it(minimal, override, source):
+    with pytest.raises(ParameterError) as caught:
+        params.load(minimal, [override, "server.address=127.0.0.1"])
+    assert str(caught.value).startswith(source)
+    assert caught.value.do.endswith(f"in -p {override}") or "did you mean" in caught.value.do
+
+
+def test_a_fault_of_the_file_is_not_of_an_option(minimal):
+    minimal.write_text(strict_yaml.dump(MINIMAL | {"name": ""}))
+    with pytest.raises(ParameterError) as caught:
+        params.load(minimal, ["server.port=18081"])
+    assert str(caught.value).startswith(f"{minimal}: name: ")
+
+
 def test_overrides_are_typed_by_their_target(minimal):
     loaded = params.load(
         minimal,

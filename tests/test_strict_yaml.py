@@ -72,7 +72,7 @@ def test_plain_scalars(text, value):
         ("a: &x 1\nb: *x", "", "alias"),
         ("a: {<<: {b: 1}}", "a", "no plain text"),
         ("? [1, 2]\n: 3", "", "no plain text"),
-        ("a: [", "", "no valid YAML"),
+        ("a: [", "", "no valid YAML: line 1, column 5: expected"),
         ("a: 1\n---\nb: 2", "", "no valid YAML"),
         ("a: \x00", "", "no valid YAML"),
         ("[" * 50 + "]" * 50, "", "deeper"),

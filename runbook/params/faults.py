@@ -6,7 +6,7 @@ import difflib
 import json
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import pydantic
@@ -16,22 +16,34 @@ from runbook.params.kinds import FORMS
 from runbook.params.model import Disagreement, Params, Strict
 
 
-def explain(error: pydantic.ValidationError, source: str) -> ParameterError:
-    """The first fault of a ``ValidationError`` in our words, the others listed behind it."""
-    faults = [_fault(dict(detail), source) for detail in error.errors(include_url=False)]
+def explain(
+    error: pydantic.ValidationError, source: str, origins: Mapping[str, str]
+) -> ParameterError:
+    """The first fault of a ``ValidationError`` in our words, the others listed behind it.
+
+    ``origins``: where a key came from, if not from ``source``.
+    """
+    faults = [_fault(dict(detail), source, origins) for detail in error.errors(include_url=False)]
     first, *others = sorted(faults, key=lambda fault: fault.near is None)
     if others:
         first.do += "".join(f"\n  also: {other.found}; wanted: {other.wanted}" for other in others)
     return first
 
 
-def _fault(detail: dict[str, Any], source: str) -> ParameterError:
+def dotted(location: Iterable[str | int]) -> str:
+    """A path into the values as errors and ``-p`` write it, like ``configurations[0].args``."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)[1:]
+
+
+def _fault(detail: dict[str, Any], source: str, origins: Mapping[str, str]) -> ParameterError:
     location: tuple[str | int, ...] = tuple(
         part
         for part in detail["loc"]
         if isinstance(part, int) or not part.startswith(("constrained", "literal["))
     )
-    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)[1:]
+    key = dotted(location)
+    below = [path for path in origins if key == path or key.startswith((f"{path}.", f"{path}["))]
+    source = origins[max(below, key=len)] if below else source
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
         known = _known_keys(location[:-1])

@@ -23,9 +23,8 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Params:
     values = strict_yaml.load(path)
     if not isinstance(values, dict):
         raise ParameterError(str(path), "", show(values), "a mapping with the keys of Params")
-    for override in overrides:
-        apply_override(values, override)
-    loaded = from_values(values, str(path))
+    origins = {apply_override(values, override): f"-p {override}" for override in overrides}
+    loaded = from_values(values, str(path), origins)
     folder, workload = path.absolute().parent, loaded.workload
     beside = {
         key: str(folder / name)
@@ -37,9 +36,12 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Params:
     return loaded.model_copy(update={"workload": workload.model_copy(update=beside)})
 
 
-def from_values(values: Mapping[str, Any], source: str) -> Params:
-    """Validate plain values, from whichever way they came; ``source`` names it in errors."""
+def from_values(
+    values: Mapping[str, Any], source: str, origins: Mapping[str, str] | None = None
+) -> Params:
+    """Validate plain values, from whichever way they came; ``source`` names it in errors, unless
+    ``origins`` has a name for the key at fault, or for one it lies below."""
     try:
         return Params.model_validate(values)
     except pydantic.ValidationError as error:
-        raise explain(error, source) from None
+        raise explain(error, source, origins or {}) from None

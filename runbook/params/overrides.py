@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from runbook import strict_yaml
 from runbook.errors import ParameterError
-from runbook.params.faults import kind_below, options_of, show
+from runbook.params.faults import dotted, kind_below, options_of, show
 from runbook.params.model import Params
 
 _STEP = re.compile(r"([A-Za-z0-9_-]+)|\[(\d+)\]|\[name=([^\]]+)\]")
@@ -30,8 +30,11 @@ def _steps(path: str, source: str) -> list[str | int | tuple[str]]:
     return steps
 
 
-def apply_override(values: dict[str, Any], override: str) -> None:
-    """Set one ``KEY=VALUE`` inside ``values``; an unknown key is left for validation to name."""
+def apply_override(values: dict[str, Any], override: str) -> str:
+    """Set one ``KEY=VALUE`` inside ``values``; an unknown key is left for validation to name.
+
+    Returns the dotted path of what was set, items of lists by their position.
+    """
     source = f"-p {override}"
     match = re.match(r"((?:\[[^\]]*\]|[^=\[])+)=(.*)$", override, re.DOTALL)
     if not match:
@@ -40,29 +43,30 @@ def apply_override(values: dict[str, Any], override: str) -> None:
     steps = _steps(path, source)
     place: Any = values
     kind: Any = Params
+    found: list[str | int] = []
     for depth, step in enumerate(steps):
         kind = kind_below(kind, step)
+        found.append(_key_in(place, step, path, source))
         if depth < len(steps) - 1:
-            place = _descend(place, step, path, source)
+            place = _descend(place, found[-1])
     literal = _is_text(kind) and not (text == "null" and type(None) in options_of(kind))
     value = text if literal else strict_yaml.parse(text, source)
-    last = steps[-1]
-    if isinstance(last, str) and isinstance(place, dict):
-        place[last] = value
-    elif isinstance(place, list):
-        place[_position(place, last, path, source)] = value
-    else:
-        raise ParameterError(source, path, show(place), "a list or mapping to set a value in")
+    place[found[-1]] = value
+    return dotted(found)
 
 
-def _descend(place: Any, step: str | int | tuple[str], path: str, source: str) -> Any:
+def _key_in(place: Any, step: str | int | tuple[str], path: str, source: str) -> str | int:
     if isinstance(step, str) and isinstance(place, dict):
-        if place.get(step) is None:
-            place[step] = {}
-        return place[step]
+        return step
     if isinstance(place, list):
-        return place[_position(place, step, path, source)]
-    raise ParameterError(source, path, show(place), "a list or mapping to go into")
+        return _position(place, step, path, source)
+    raise ParameterError(source, path, show(place), "a list or mapping, and a step that fits it")
+
+
+def _descend(place: Any, key: str | int) -> Any:
+    if isinstance(place, dict) and place.get(key) is None:
+        place[key] = {}
+    return place[key]
 
 
 def _position(place: list[Any], step: str | int | tuple[str], path: str, source: str) -> int:
