@@ -1,8 +1,10 @@
-"""The text of a file that somebody else wrote: read within a bound, refused in words."""
+"""What somebody else wrote: read within a bound, refused in words."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from runbook.errors import BadInput
 
@@ -32,3 +34,12 @@ def read_text(
         raise BadInput(
             f"{path}: line {line}: bytes that are no UTF-8", form, "convert it: iconv"
         ) from None
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text. Raises ``ValueError`` for one that is none, or nested so deeply
+    that reading it would not end well."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None

@@ -101,7 +101,7 @@ def from_csv(text: str, source: str = "cells.csv") -> list[Cell]:
 
 def read(path: Path) -> list[Cell]:
     """The cells of a file as ``from_csv`` reads them; none where there is no file."""
-    return from_csv(path.read_text(), str(path)) if path.is_file() else []
+    return from_csv(path.read_text("utf-8", "replace"), str(path)) if path.is_file() else []
 
 
 def from_rows(rows: Iterable[tuple[str, Mapping[str, Any]]], source: str) -> list[Cell]:

@@ -13,7 +13,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+import pydantic
+
 from runbook import atomic, params
+from runbook.bounded import parse_json
 from runbook.errors import BadInput, NotHere, RunBusy
 from runbook.params import Params
 from runbook.versions import versions
@@ -64,6 +67,9 @@ class Step:
     def done(self) -> bool:
         """Whether nothing is left to do for it: done, or left out on purpose."""
         return self.status in ("completed", "skipped")
+
+
+_TODO = pydantic.TypeAdapter(list[Step])
 
 
 def clone_root() -> Path | None:
@@ -208,19 +214,19 @@ class Run:
         text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
         return self.write(name, text + "\n")
 
-    def read_json(self, name: str) -> Any | None:
-        """Read a JSON artefact; ``None`` when absent. Raises ``BadInput`` when it is damaged."""
+    def read_json(self, name: str, kind: type[Any] = dict) -> Any | None:
+        """Read a JSON artefact that holds a value of this kind; ``None`` when absent. Raises
+        ``BadInput`` when it is damaged."""
         path = self.path / name
         try:
-            return json.loads(path.read_text())
+            value = parse_json(path.read_bytes())
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise BadInput(
-                f"{path} cannot be read: {error}",
-                "JSON as the runbook wrote it",
-                "run the stage that writes it again: runbook run PARAMS --from STAGE",
-            ) from None
+            raise _damaged(path, str(error)) from None
+        if value is not None and not isinstance(value, kind):
+            raise _damaged(path, f"it holds a {type(value).__name__}, no {kind.__name__}")
+        return value
 
     # --- the to-do list
 
@@ -228,8 +234,12 @@ class Run:
         """The steps as they stand; an ``in_progress`` whose owner is dead reads ``interrupted``."""
         stored = self.read_json("run.json") or {}
         try:
-            steps = [Step(**step) for step in stored["steps"]]
-        except (TypeError, KeyError):
+            steps = _TODO.validate_python(stored.get("steps"))
+            for moment in (moment for step in steps for moment in (step.started, step.ended)):
+                datetime.fromisoformat(moment or now())
+            if [step.name for step in steps] != [*STEPS]:
+                raise ValueError("other steps")
+        except ValueError:
             raise BadInput(
                 f"{self.path}/run.json is no to-do list",
                 "run.json as written",
@@ -336,6 +346,14 @@ def run_of_service(parameters: Params, scratch: ExitStack, keep: bool = False) -
             raise
     folder = scratch.enter_context(tempfile.TemporaryDirectory(prefix="runbook-"))
     return Run.create(parameters, Path(folder) / "run")
+
+
+def _damaged(path: Path, why: str) -> BadInput:
+    return BadInput(
+        f"{path} cannot be read: {why}",
+        "JSON as the runbook wrote it",
+        "run the stage that writes it again: runbook run PARAMS --from STAGE",
+    )
 
 
 def _is_at_work(owner: str) -> bool:

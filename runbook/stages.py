@@ -246,7 +246,7 @@ def installed_line(plan: service_room.Plan, applied: service_room.Applied) -> st
 def prove_service(work: Work, plan: service_room.Plan | None) -> list[service_room.Proof]:
     """Prove the installed service: compared, killed, rebooted, cut. Leaves ``proofs.json``. What a
     refuted one takes back, ``applied.json`` tells."""
-    proved_before = work.run.read_json(_PROOFS) or []
+    proved_before = work.run.read_json(_PROOFS, list) or []
     if plan is None or not work.apply:
         return [service_room.Proof(**one) for one in proved_before]
     proofs = service_room.prove(

@@ -36,11 +36,32 @@ def test_a_folder_in_use_is_no_new_run(run, tmp_path):
         Run.create(run.params, file / "run")
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"steps": 1}', '{"steps": [{"x": 1}]}'])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"steps": 1}', '{"steps": [{"x": 1}]}', '{"steps": []}', "[" * 9999]
+)
 def test_a_damaged_to_do_list_is_said(run, content):
     (run.path / "run.json").write_text(content)
     with pytest.raises(BadInput, match=r"run\.json"):
         run.todo()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("name", [1]), ("name", "other"), ("status", -1.5), ("started", "noon"), ("reason", None)],
+)
+def test_a_damaged_step_is_said(run, field, value):
+    stored = run.read_json("run.json")
+    stored["steps"][2][field] = value
+    run.write_json("run.json", stored)
+    with pytest.raises(BadInput, match=r"run\.json is no to-do list"):
+        run.todo()
+
+
+@pytest.mark.parametrize("content", ["[]", '"x"', "1", "[" * 9999, "\xff"])
+def test_an_artefact_of_another_kind_is_said(run, content):
+    (run.path / "stack.json").write_text(content, "latin-1")
+    with pytest.raises(BadInput, match=r"stack\.json cannot be read"):
+        run.read_json("stack.json")
 
 
 def test_steps_begin_and_end(run):

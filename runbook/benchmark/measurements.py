@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runbook import cells, intervals, params
+from runbook.bounded import parse_json
 from runbook.cells import Cell
 from runbook.checks import Verdict, counted
 from runbook.decision import Point
@@ -60,7 +60,7 @@ def shorten(note: str) -> str:
 def load_measurements(path: Path) -> Measurements:
     """The measurements in a run folder. Raises ``NotHere`` without, ``BadInput`` when damaged."""
     try:
-        table = (path / "cells.csv").read_text()
+        table = (path / "cells.csv").read_text("utf-8", "replace")
     except FileNotFoundError:
         raise NotHere(
             f"no measurements in {path}", "cells.csv", "runbook run PARAMS --to benchmark"
@@ -74,7 +74,7 @@ def load_measurements(path: Path) -> Measurements:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text())
+        value = parse_json(path.read_bytes())
     except FileNotFoundError:
         return {}
     except ValueError as error:

@@ -6,7 +6,6 @@ long stream, and the next call would fail on it.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from runbook.bounded import parse_json
 from runbook.errors import NotHere, ServerFailed
 
 _POLL_S = 0.1
@@ -246,7 +246,7 @@ def _events(response: httpx.Response, deadline: float) -> Iterator[dict[str, Any
         if data == "[DONE]":
             return
         try:
-            event = json.loads(data)
+            event = parse_json(data)
         except ValueError:
             raise _NotYet(f"the completion holds no JSON: {data[:100]!r}") from None
         if isinstance(event, dict):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from runbook.bounded import parse_json
 from runbook.errors import BadInput
 
 _WANTED = "a result file as the tool wrote it"
@@ -24,7 +24,7 @@ def values_in(text: str, source: str) -> list[tuple[str, Any]]:
     if not text.strip():
         raise BadInput(f"{source}: nothing in it", _WANTED, _DO)
     try:
-        whole = _parse(text)
+        whole = parse_json(text)
     except ValueError as error:
         fault = error
     else:
@@ -35,19 +35,12 @@ def values_in(text: str, source: str) -> list[tuple[str, Any]]:
     found = []
     for number, line in lines:
         try:
-            found.append((f"{source}: line {number}", _parse(line)))
+            found.append((f"{source}: line {number}", parse_json(line)))
         except ValueError as error:
             if not found:
                 raise BadInput(f"{source}: no JSON ({fault})", _WANTED, _DO) from None
             raise BadInput(f"{source}: line {number}: no JSON ({error})", _WANTED, _DO) from None
     return found
-
-
-def _parse(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
 
 
 @dataclass(frozen=True)

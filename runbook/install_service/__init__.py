@@ -197,7 +197,7 @@ def prove_boot(host: Host, params: Params, target: Target, run: Run) -> Proof:
     """How the service came back at the last boot of its host; nothing is disturbed. The run's
     proof of it is replaced."""
     proof = prove_after_boot(Service(host, params, target, engine_for(params.server)))
-    others = [Proof(**one) for one in run.read_json("service/proofs.json") or []]
+    others = [Proof(**one) for one in run.read_json("service/proofs.json", list) or []]
     kept = [one if one.name != proof.name else proof for one in others]
     run.write("service/proofs.json", to_json(kept if proof in kept else [*kept, proof]))
     return proof

@@ -131,8 +131,8 @@ def _is_log(text: str) -> bool:
     """Whether the first line is a request; one of our own form has an id and a kind as well."""
     first = next((line for line in text.split("\n") if line.strip()), "")
     try:
-        entry = json.loads(first)
-    except (ValueError, RecursionError):
+        entry = bounded.parse_json(first)
+    except ValueError:
         return False
     own = isinstance(entry, dict) and {"id", "kind"} <= set(entry)
     return workload_files.is_openai(entry) and not own
@@ -171,8 +171,8 @@ def parse_prompts(text: str, source: str) -> tuple[Prompt, ...]:
 
 def _parse_line(line: str, where: str) -> Prompt:
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        value = bounded.parse_json(line)
+    except ValueError as error:
         raise BadInput(f"{where}: no JSON ({error})", _WANTED, "write one object a line") from None
     fault = _fault(value)
     if fault:

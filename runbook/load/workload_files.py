@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from runbook.bounded import parse_json
 from runbook.errors import BadInput
 from runbook.load.records import Prompt
 
@@ -59,8 +60,8 @@ class _LeftOut(Exception):
 def read_sharegpt(text: str, source: str) -> WorkloadFile:
     """The conversations of a ShareGPT file. Raises ``BadInput`` with file and place."""
     try:
-        entries = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        entries = parse_json(text)
+    except ValueError as error:
         raise BadInput(
             f"{source}: no JSON ({error})", "a list of conversations", "give the whole file"
         ) from None
@@ -91,8 +92,8 @@ def json_lines(text: str, source: str) -> Iterator[tuple[str, Any]]:
         if line.strip():
             place = f"{source}: line {number}"
             try:
-                yield place, json.loads(line)
-            except (ValueError, RecursionError) as error:
+                yield place, parse_json(line)
+            except ValueError as error:
                 raise BadInput(
                     f"{place}: no JSON ({error})", "one object a line", "correct this line"
                 ) from None

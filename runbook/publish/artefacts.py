@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runbook import cells, decision
+from runbook.bounded import parse_json
 from runbook.cells import Cell
 from runbook.decision import Decision
 from runbook.errors import BadInput
@@ -128,7 +129,7 @@ class Artefacts:
     def proofs(self) -> list[dict[str, Any]]:
         """service/proofs.json, unless it is older than the last attempt to install."""
         name = "service/proofs.json"
-        found = self.run.read_json(name) if self.is_since(name) else []
+        found = self.run.read_json(name, list) if self.is_since(name) else []
         return self._rows(name, found, "name", "status", "evidence")
 
     @cached_property
@@ -139,7 +140,7 @@ class Artefacts:
     @property
     def guard_warned(self) -> list[str]:
         """service/guard_said.json: what the guard found before the last start and let pass."""
-        said = self.run.read_json("service/guard_said.json") or []
+        said = self.run.read_json("service/guard_said.json", list) or []
         return [line.removeprefix("warn: ") for line in said if line.startswith("warn: ")]
 
     def service_file(self, name: str) -> str | None:
@@ -173,17 +174,14 @@ class Artefacts:
 
     def _row(self, line: str) -> dict[str, Any]:
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except ValueError:
             row = None
         keys = ("config", "tokens_out", "error_kind")
         return self._rows("requests.jsonl", [row], *keys)[0]
 
     def _mapping(self, name: str) -> dict[str, Any]:
-        found = self.run.read_json(name)
-        if found is None or isinstance(found, dict):
-            return found or {}
-        raise self._damaged(name)
+        return self.run.read_json(name) or {}
 
     def _rows(self, name: str, rows: Any, *keys: str) -> list[dict[str, Any]]:
         """``rows`` if it is a list of which each has these keys. Raises ``BadInput``."""

@@ -16,6 +16,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from runbook import atomic
+from runbook.bounded import parse_json
 from runbook.errors import BadInput
 from runbook.hosts.base import Done
 from runbook.hosts.local import TAKES_ORDERS
@@ -115,7 +116,7 @@ def _mapping(folder: Path, name: str) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except ValueError:
         value = None
     if isinstance(value, dict):

@@ -47,7 +47,7 @@ def sources():
 
 
 def refuted(run):
-    proofs = run.read_json("service/proofs.json") or []
+    proofs = run.read_json("service/proofs.json", list) or []
     return {proof["name"] for proof in proofs if proof["status"] == "refuted"}
 
 

@@ -135,7 +135,7 @@ def test_a_later_proof_outdates_the_notebooks_that_show_proofs(run):
     write_notebook(run, "publish", age_s=60)
     run.begin("install_service")
     run.finish("install_service", "completed")
-    proofs = run.read_json("service/proofs.json")
+    proofs = run.read_json("service/proofs.json", list)
     proofs[0].update(status="refuted", evidence="PATH differs")
     run.write_json("service/proofs.json", proofs)
     text = text_of(run)

@@ -187,7 +187,7 @@ def test_operations_on_a_real_host_are_systemctl(run):
 
 
 def test_a_refuted_proof_refutes_the_assumption(run):
-    proofs = run.read_json("service/proofs.json")
+    proofs = run.read_json("service/proofs.json", list)
     proofs[0].update(status="refuted", evidence="PATH differs")
     run.write_json("service/proofs.json", proofs)
     line = str(sections.assumptions(run.path)).splitlines()[3]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from runbook.bounded import parse_json
 from runbook.checks import Check
 from runbook.engines.assemble import assemble_spec, own_program
 from runbook.engines.base import Counters, Seen, ServerInfo
@@ -305,7 +305,7 @@ def _read_config(folder: str) -> Mapping[str, Any] | None:
         return None
     try:
         with Path(folder, "config.json").open("rb") as file:
-            config = json.loads(file.read(_MAX_CONFIG_BYTES))
+            config = parse_json(file.read(_MAX_CONFIG_BYTES))
     except (OSError, ValueError):
         return None
     return config if isinstance(config, dict) else None
