@@ -45,7 +45,7 @@ class Folder:
         path.write_text(data)
         return path
 
-    def read_json(self, name):
+    def read_json(self, name, kind=dict):
         return None
 
 
