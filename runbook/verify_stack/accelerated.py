@@ -173,6 +173,8 @@ def check_loaded_link(launch: Launch) -> Answer:
         for index, pair in told.items()
         if int(pair[0]) < stack.pcie_gen or int(pair[1]) < stack.pcie_width
     }
+    if not slow and len(told) < stack.gpus:
+        raise Missing(f"links of {len(told)} of {counted(stack.gpus, 'GPU')} were read under load")
     shown = slow or told
     found = "; ".join(
         f"GPU {index}: generation {gen} x{lanes}" for index, (gen, lanes) in shown.items()

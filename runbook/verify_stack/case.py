@@ -54,8 +54,11 @@ class Machine:
 
     def p2p_is_off(self) -> bool:
         """Whether every configuration forbids NCCL to let cards talk to one another."""
-        switches = [env.get("NCCL_P2P_DISABLE", "") for env in self.variables().values()]
-        return bool(switches) and all(switch not in ("", "0") for switch in switches)
+        told = self.variables().values()
+        return bool(told) and all(
+            env.get("NCCL_P2P_DISABLE", "") not in ("", "0") or env.get("NCCL_P2P_LEVEL") == "LOC"
+            for env in told
+        )
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,11 @@ def _gpus(reading: Reading) -> str | None:
     if reading.value is None:
         return reading.reason if reading.absent else None
     found = gpus_from(reading.value)
-    kinds = Counter(f"{gpu.name}, driver {gpu.driver_version}" for gpu in found.gpus)
+    kinds = Counter(
+        f"{gpu.name}, driver {gpu.driver_version}, "
+        + (f"{gpu.power_limit_w:g} W" if gpu.power_limit_w else "power limit unknown")
+        for gpu in found.gpus
+    )
     lines = [f"{count} x {kind}" for kind, count in kinds.items()]
     return "; ".join([*lines, *found.faults]) or "none"
 

@@ -147,6 +147,7 @@ def changed(name, **values):
         ),
         ("loaded_link", changed("collective", links=[link(3, gen="[N/A]")]), "unknown", "no link"),
         ("loaded_link", changed("collective", links=[]), "unknown", "no link"),
+        ("loaded_link", changed("collective", links=[link(3)]), "unknown", "1 of 8 GPUs"),
         ("model", {}, "pass", "64 shards"),
         (
             "model",
@@ -193,6 +194,7 @@ def test_what_stands_between_cards_only_warns_without_p2p(name, host, on, off):
     assert check(name, facts(host)).status == on
     assert check(name, facts(host), with_env(NCCL_P2P_DISABLE="0")).status == on
     assert check(name, facts(host), with_env(NCCL_P2P_DISABLE="1")).status == off
+    assert check(name, facts(host), with_env(NCCL_P2P_LEVEL="LOC")).status == off
 
 
 def test_p2p_that_only_one_configuration_forbids_is_on():
@@ -311,6 +313,12 @@ def test_fingerprints_know_the_cards_the_links_and_the_models():
     other = facts(files={TARGET: {**FOLDER, "listing_sha256": "ef" * 32}, DRAFT: FOLDER})
     assert of(other) == {**right, "model": of(other)["model"]} != right
     assert of(facts("only-the-cards")) == {**right, "host": None, "topology": None}
+
+
+def test_cards_are_recorded_as_the_device_tells_them():
+    said = verify_stack.judge(WANTED, facts("mixed-power"), SPECS, ENGINE).to_json()["facts"]
+    assert "Blackwell Max-Q Workstation Edition, driver 580.126.20, 300 W" in said["GPUs"]
+    assert "Server Edition, driver 580.126.20, 450 W" in said["GPUs"]
 
 
 def test_thresholds_are_described():
