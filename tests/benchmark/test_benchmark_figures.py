@@ -12,7 +12,14 @@ from stand_in import params_of
 
 from runbook import params
 from runbook.benchmark import Measurements, estimate, longest_s, verdict
-from runbook.benchmark.figures import Evidence, judge_cell, quantile, say, tokens_per_second
+from runbook.benchmark.figures import (
+    Evidence,
+    completed,
+    judge_cell,
+    quantile,
+    say,
+    tokens_per_second,
+)
 from runbook.benchmark.measurements import (
     compare_settings,
     compare_totals,
@@ -24,6 +31,7 @@ from runbook.benchmark.measurements import (
 from runbook.benchmark.request_log import PackedLog, RequestLog, read_answers
 from runbook.cells import Cell
 from runbook.checks import Check
+from runbook.engines.base import Counters
 from runbook.errors import BadInput, NotHere
 from runbook.load import LoadResult, Record
 from runbook.load.way import Way
@@ -442,3 +450,17 @@ def test_what_servers_resolved_differently_beside_speculation_is_told() -> None:
     )
     (said,) = found
     assert said.endswith("mem_fraction_static: baseline 0.9, eagle 0.85")
+
+
+def test_what_a_server_does_not_count_is_taken_from_its_requests_or_its_log() -> None:
+    """Failed requests have no part in it; one that does not tell makes the sum unknown."""
+    told = [record(verify_steps=4), record(tokens=6, verify_steps=2)]
+    failed = record(error_kind="abort", error="e")
+    of_requests = Counters(predicted=17, verify_steps=6, requests=2)
+    assert completed(None, [*told, failed], 9.0) == of_requests
+    assert completed(Counters(predicted=40, requests=3), told, 9.0) == of_requests
+    counted = Counters(predicted=40, requests=3)
+    silent = [*told, record()]
+    assert completed(counted, silent, 2.5) == replace(counted, accept_length=2.5)
+    assert completed(None, silent, None) == Counters(predicted=28, requests=3)
+    assert completed(None, [], None) == Counters(requests=0)
