@@ -84,7 +84,7 @@ lint: setup
 test: lint
 	$(BIN)/python -m pytest -m "not alone" -n 2
 	$(BIN)/python -m pytest -m alone
-	$(BIN)/python -m pytest --nbmake --nbmake-timeout=300 notebooks/
+	timeout 300 $(BIN)/python -m pytest --nbmake --nbmake-timeout=120 notebooks/
 
 # The pinned set, from the ranges of pyproject.toml; without any index address.
 lock: setup

@@ -62,6 +62,18 @@ class Cell:
         """Whether the cell may be compared."""
         return self.status == "ok" and self.output_tok_s is not None
 
+    @property
+    def mark(self) -> str:
+        """The name of the cell in the run: ``life1-c8``, or ``life1-c8-65536``."""
+        context = "" if self.context_tokens is None else f"-{self.context_tokens}"
+        return f"life{self.life}-c{self.concurrency}{context}"
+
+
+def point_label(concurrency: int, context_tokens: int | None) -> str:
+    """The one name of a measured point: ``C=8``, or ``C=8 context 65536``."""
+    at = "" if context_tokens is None else f" context {context_tokens}"
+    return f"C={concurrency}{at}"
+
 
 def to_csv(cells: Iterable[Cell]) -> str:
     """``cells.csv`` as text; ``None`` is an empty field."""

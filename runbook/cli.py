@@ -77,7 +77,8 @@ def run(
 ) -> None:
     """Run the notebooks in order: verify, benchmark, choose, install the service, publish.
 
-    On a terminal it shows the to-do list while it works, elsewhere plain lines.
+    STAGE is verify_stack, benchmark, choose, install_service or publish. On a terminal it shows the
+    to-do list while it works, elsewhere plain lines.
     """
     from runbook import pipeline
     from runbook.screen import screen_for
@@ -219,14 +220,14 @@ def choose(words: tuple[Path, ...], baseline: str, traffic: Path | None, as_json
 @click.option("--arrivals", metavar="LOG", type=click.Path(path_type=Path), help="As in a log.")
 @click.option("--prompts", metavar="FILE", default="builtin", help="Own, ShareGPT or OpenAI form.")
 @click.option("--system", metavar="FILE", default="", help="The system message all prompts share.")
-@click.option("--turns", type=click.Choice(["last", "every"]), default="last", show_default=True)
-@click.option("--send", type=click.Choice(["tools", "images"]), multiple=True, help="Of a log.")
+@click.option("--turns", type=click.Choice(["last", "every"]), default="last", help="To answer.")
+@click.option("--send", type=click.Choice(["tools", "images"]), multiple=True, help="As logged.")
 @click.option("--name", default="endpoint", show_default=True, help="The configuration.")
 @click.option("--model", help="Default: the only one there is.")
 @click.option("--api-key-file", type=click.Path(resolve_path=True), help="Holds the key alone.")
-@click.option("--life", default=1, type=click.IntRange(1), help="Another one after each restart.")
+@click.option("--life", default=1, type=click.IntRange(1), help="Count it up at each restart.")
 @click.option("--timeout", default=600.0, type=click.FloatRange(0.001), help="Seconds a request.")
-@click.option("--client-lag-ms", default=5.0, type=click.FloatRange(1), help="Later: void.")
+@click.option("--client-lag-ms", default=5.0, type=click.FloatRange(1), help="More voids the cell.")
 @click.option("--out", type=click.Path(path_type=Path), help="For cells.csv and requests.jsonl.")
 @_AS_JSON
 def bench(

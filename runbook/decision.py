@@ -7,6 +7,7 @@ from typing import Literal
 
 import pydantic
 
+from runbook.cells import point_label
 from runbook.errors import BadInput
 
 Status = Literal["chosen", "undecided", "provisional", "not_choosable"]
@@ -22,9 +23,8 @@ class Point:
 
     @property
     def label(self) -> str:
-        """``C=8``, or ``C=8, context 65536``."""
-        at = "" if self.context_tokens is None else f", context {self.context_tokens}"
-        return f"C={self.concurrency}{at}"
+        """``C=8``, or ``C=8 context 65536``."""
+        return point_label(self.concurrency, self.context_tokens)
 
 
 @dataclass(frozen=True)

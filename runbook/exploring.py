@@ -6,6 +6,7 @@ is shown. Nothing here changes the decision of the run.
 
 from __future__ import annotations
 
+import asyncio
 import html
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,9 @@ from runbook.publish.artefacts import Artefacts
 from runbook.publish.drawing import cells_source
 from runbook.publish.figure import Figure
 from runbook.publish.mix_figure import Gain, MixSweep, choice_by_mix
+
+#: So long a drawing waits for the steps of a slider that follow one another.
+_SETTLE_S = 0.03
 
 #: Shares of time at which the rule is asked: every 2.5 %.
 _SHARES = tuple(step / 40 for step in range(41))
@@ -159,7 +163,8 @@ def answer(question: Question, terms: Terms) -> tuple[str, Figure]:
 
 
 class Sliders:
-    """The sliders, the answer and the figure; every move asks the rule again."""
+    """The sliders, the answer and the figure; every move asks the rule again. Moves that come while
+    it is drawn are answered together, by where the sliders are then."""
 
     def __init__(self, question: Question) -> None:
         import ipywidgets  # type: ignore[import-untyped]
@@ -184,6 +189,7 @@ class Sliders:
         self.back = ipywidgets.Button(description="as declared")
         self.back.on_click(lambda _button: self._set(self.declared))
         self.box = self._laid_out()
+        self._waits = False
         self._redraw()
 
     def terms(self) -> Terms:
@@ -197,7 +203,20 @@ class Sliders:
             ttft,
         )
 
-    def _redraw(self, _change: object = None) -> None:
+    def _on_move(self, _change: object) -> None:
+        """A slider says each of its steps: those that wait already need one drawing."""
+        if self._waits:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._redraw()
+            return
+        self._waits = True
+        loop.call_later(_SETTLE_S, self._redraw)
+
+    def _redraw(self) -> None:
+        self._waits = False
         terms = self.terms()
         if math.fsum(terms.shares.values()) <= 0:
             self.said.value = "No time is spent anywhere: give one concurrency a share."
@@ -221,11 +240,11 @@ class Sliders:
             max=max(most, value),
             step=step,
             description=text,
-            readout_format=".4g",
+            readout_format=".0f" if step >= 1 else ".1f",
             style={"description_width": "11em"},
             layout={"width": "28em"},
         )
-        slider.observe(self._redraw, names="value")
+        slider.observe(self._on_move, names="value")
         return slider
 
     def _ttft_slider(self) -> Any | None:

@@ -28,6 +28,7 @@ from runbook.launch.server import Launcher
 from runbook.launch.spec import LaunchSpec
 from runbook.launch.systemd import UnitLauncher
 from runbook.params import Params
+from runbook.progress import in_jupyterlab
 from runbook.run import STEPS, Run, StepStatus, clone_root, process_mark
 from runbook.watch import end_with_runner
 
@@ -154,7 +155,7 @@ class Work:
         self.close()
         for step in self._open_steps():
             self.end(step, verdict)
-        print(verdict, flush=True)
+        _say(verdict)
         if not verdict.ok:
             raise NotProved(verdict.text)
 
@@ -188,6 +189,16 @@ class Work:
             self.run.write("fault.txt", "".join(traceback.format_exception(error)))
         for step in self._open_steps():
             self.run.finish(step, "failed", reason, code)
+
+
+def _say(verdict: Verdict) -> None:
+    """The verdict's one line: for a person in JupyterLab in its colour, elsewhere plain."""
+    if not in_jupyterlab():
+        print(verdict, flush=True)
+        return
+    from runbook.publish.lab import show_verdict
+
+    show_verdict(str(verdict), verdict.ok)
 
 
 #: The work of this kernel, so that an error is noted in its run and a second opening ends it.

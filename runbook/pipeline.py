@@ -163,7 +163,8 @@ def _execute(
     if said or undone:
         reason = f"the notebook's process ended with {said}"
         if undone:
-            reason = "its kernel died" if said else "the notebook ended without a verdict"
+            at = last_begun(run.path / NOTEBOOKS[stage])
+            reason = f"{at}: its kernel died" if said else "the notebook ended without a verdict"
         _fail_open_steps(run, stage, reason, 70)
         return 70
     return 0
@@ -189,7 +190,8 @@ def _wait(
         elif time.monotonic() - began > longest_s:
             _end(process, _grace_s(run, stage))
             late = f"not at its end after {clock(longest_s)}, more than all time-outs allow"
-            _fail_open_steps(run, stage, f"{NOTEBOOKS[stage]} was ended: {late}", 70)
+            at = last_begun(run.path / NOTEBOOKS[stage])
+            _fail_open_steps(run, stage, f"{at} was ended: {late}", 70)
         elif time.monotonic() - looked > LOOK_EVERY_S:
             looked, looks = time.monotonic(), looks + 1
             if done:
@@ -202,6 +204,20 @@ def _wait(
                 say(f"{NOTEBOOKS[stage]}: at work for {clock(looked - began)}")
         time.sleep(0.05)
     return process.returncode
+
+
+def last_begun(path: Path) -> str:
+    """``cell 3 of 8 of 02_benchmark.ipynb``, by the numbers that Jupyter shows: the last cell that
+    was begun; the name of the notebook alone where it does not tell."""
+    import nbformat
+
+    with contextlib.suppress(OSError, ValueError):
+        book = nbformat.read(path, as_version=4)
+        code = [cell for cell in book.cells if cell.cell_type == "code"]
+        begun = [cell for cell in code if cell.metadata.get("papermill", {}).get("start_time")]
+        if begun:
+            return f"cell {len(begun)} of {len(code)} of {path.name}"
+    return path.name
 
 
 def _longest_s(params: Params, stage: str) -> float:
@@ -321,11 +337,13 @@ def execute_notebook(stage: str, run_path: Path, apply: bool) -> int:
             )
         except DeadKernelError:
             said = kernel_log.read_text(errors="replace").strip().splitlines()[-20:]
-            print("\n".join([f"{name}: its kernel died", *said]), file=sys.stderr, flush=True)
+            at = last_begun(half_written)
+            print("\n".join([f"{at}: its kernel died", *said]), file=sys.stderr, flush=True)
             return 70
         except PapermillExecutionError as error:
             if error.ename != "NotProved" or "work.verdict(" not in error.source:
-                print(f"{name}: {error.ename}: {error.evalue}", file=sys.stderr, flush=True)
+                at = last_begun(half_written)
+                print(f"{at}: {error.ename}: {error.evalue}", file=sys.stderr, flush=True)
             return _note_failure(Run.open(run_path), stage, error.ename, error.evalue)
         finally:
             if half_written.exists():

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from runbook import params
+from runbook.cells import point_label
 from runbook.checks import counted
 from runbook.errors import BadInput
 from runbook.load.workload_files import json_lines
@@ -210,10 +211,7 @@ def _sentence(
     whole_s = max(one.end_s for one in served) - min(one.begin_s for one in served)
     beyond = math.fsum(part for load, part in loads.items() if load > most) / busy_s
     listed = ", ".join(
-        f"C={one.concurrency}"
-        + (f" context {one.context_tokens}" if one.context_tokens is not None else "")
-        + f" {one.share:.1%}"
-        for one in mix
+        f"{point_label(one.concurrency, one.context_tokens)} {one.share:.1%}" for one in mix
     )
     said = (
         f"weights from {source}: {counted(len(served), 'request')}, at work "

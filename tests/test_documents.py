@@ -46,7 +46,8 @@ RUN_HERE = {
     ".venv/bin/runbook choose docs/example-run/cells.csv docs/example-run/params.yaml",
     ".venv/bin/runbook export docs/example-run --to /tmp/record.html",
 }
-#: Verbs of a host with GPUs: their words are parsed, and their parameters are loaded.
+#: Verbs of a host with GPUs: their words are parsed here, and their parameters are loaded. Those up
+#: to the plan run in tests/chain/test_chain_production.py, on a stand-in host.
 PARSED = re.compile(r"\.venv/bin/runbook .*params/mine\.yaml")
 
 

@@ -1,5 +1,6 @@
 """The choice under other terms: the rule is asked, the figure follows, the run stays as it is."""
 
+import asyncio
 import dataclasses
 import sys
 from pathlib import Path
@@ -146,3 +147,26 @@ class TestSliders:
         shown = explore(Folder(build_run(tmp_path / "run").path))
         assert type(shown).__name__ == "VBox"
         assert (tmp_path / "run" / "figures" / "choice_by_mix.png").is_file()
+
+
+def test_steps_of_a_slider_that_follow_one_another_are_one_drawing(question, monkeypatch):
+    drawn = []
+    asked = exploring.answer
+
+    def answer(question, terms):
+        drawn.append(terms)
+        return asked(question, terms)
+
+    monkeypatch.setattr(exploring, "answer", answer)
+
+    async def drag():
+        sliders = Sliders(question)
+        for step in range(40):
+            sliders.shares[ONE].value = 70 - step
+        before = sliders.said.value
+        await asyncio.sleep(0.2)
+        return sliders, before
+
+    sliders, before = asyncio.run(drag())
+    assert [terms.shares[ONE] for terms in drawn] == pytest.approx([0.7, 0.31])
+    assert sliders.said.value != before

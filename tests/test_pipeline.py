@@ -157,7 +157,8 @@ def test_a_notebook_that_failed_gives_a_record_that_says_so(run, tmp_path, monke
     monkeypatch.setattr(pipeline, "clone_root", lambda: tmp_path)
     run.begin("verify_stack")
     assert pipeline.execute_notebook("verify_stack", run.path, False) == 2
-    assert "BadInput: a kernel over ipc" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert re.match(r"cell \d+ of \d+ of 01_verify_stack.ipynb: BadInput: a kernel over ipc", said)
     banner = nbformat.read(run.path / pipeline.NOTEBOOKS["verify_stack"], as_version=4).cells[0]
     assert "papermill-error" in banner.source
     text = document.export(run.path).read_text()

@@ -26,13 +26,12 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 def line_of(cell: Cell, record: Record) -> dict[str, Any]:
     """A request with the cell it belongs to, and the times that follow from its stamps."""
-    context = "" if cell.context_tokens is None else f"-{cell.context_tokens}"
     place = {
         "config": cell.config,
         "life": cell.life,
         "block": cell.block,
         "concurrency": cell.concurrency,
-        "cell": f"life{cell.life}-c{cell.concurrency}{context}",
+        "cell": cell.mark,
     }
     times = {
         "ttft_ms": record.ttft_ms,

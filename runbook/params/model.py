@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from runbook import strict_yaml
+from runbook.cells import point_label
 from runbook.errors import BadInput
 from runbook.params.kinds import (
     BASELINE,
@@ -335,8 +336,8 @@ class Choose(Strict):
         points = [(share.concurrency, share.context_tokens) for share in self.mix]
         for concurrency, context in points:
             if points.count((concurrency, context)) > 1:
-                at = "" if context is None else f", context {context}"
-                raise Disagreement("mix", f"C={concurrency}{at} twice", "each point once")
+                label = point_label(concurrency, context)
+                raise Disagreement("mix", f"{label} twice", "each point once")
         if sorted(set(self.looks)) != self.looks:
             raise ValueError("looks must ascend, each once")
         return self

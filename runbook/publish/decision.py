@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from runbook.cells import point_label
 from runbook.params import Params
 from runbook.publish.artefacts import Artefacts
 from runbook.publish.state import percent
@@ -28,27 +29,30 @@ def decision_table(run_path: Path) -> Markdown:
         table((_effect_row(effect) for effect in decision["effects"]), right=_FIGURES),
         _weights(decision),
         table((_point_row(point) for point in decision["points"]), right=_FIGURES),
-        titled_list("What it costs", [*_alone(decision, found.chosen), *decision["costs"]]),
+        titled_list("What it costs", _costs(decision, found.chosen)),
         titled_list("What would flip it", (flip.sentence for flip in found.decided.flips)),
         titled_list(
             "Where the gain changes sign", (one.sentence for one in found.decided.crossovers)
         ),
-        titled_list("Notes", [*decision["advice"], *decision["notes"]]),
+        titled_list("What to do next", decision["advice"]),
+        titled_list("Notes", decision["notes"]),
     )
 
 
-def _alone(decision: Mapping[str, Any], chosen: str | None) -> list[str]:
-    """What a single user gains or loses by the choice: the lowest concurrency, always said."""
+def _costs(decision: Mapping[str, Any], chosen: str | None) -> list[str]:
+    """What a single user gains or loses by the choice, at the lowest concurrency, always said; then
+    what the decision says of the others."""
     own = [point for point in decision["points"] if point["config"] == chosen]
     if not own:
-        return []
+        return list(decision["costs"])
     lowest = min(own, key=lambda point: int(point["point"]["concurrency"]))
     ratio = lowest["ratio"]
     gain = UNKNOWN if ratio is None else percent(ratio)
     cost = "nothing" if ratio is not None and (lowest["low"] or ratio) >= 1 else "perhaps speed"
     cost = "speed" if ratio is not None and (lowest["high"] or ratio) < 1 else cost
-    where, span = point_label(lowest["point"]), _span(lowest)
-    return [f"at {where}, the lowest load, {cost}: {gain} ({span}) against the baseline"]
+    where, span = point_label(**lowest["point"]), _span(lowest)
+    alone = f"at {where}, the lowest load, {cost}: {gain} ({span}) against the baseline"
+    return [alone, *(one for one in decision["costs"] if not one.startswith(f"{where} loses"))]
 
 
 def _override(params: Params) -> str:
@@ -73,7 +77,7 @@ def _effect_row(effect: Mapping[str, Any]) -> dict[str, Any]:
 def _point_row(effect: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "configuration": effect["config"],
-        "at": point_label(effect["point"]),
+        "at": point_label(**effect["point"]),
         "gain": UNKNOWN if effect["ratio"] is None else percent(effect["ratio"]),
         "95 %": _span(effect),
         "p (Holm)": "-" if effect["p"] is None else f"{effect['p']:.3g}",
@@ -89,14 +93,8 @@ def _span(effect: Mapping[str, Any]) -> str:
 
 def _weights(decision: Mapping[str, Any]) -> str:
     shares = ", ".join(
-        f"{point_label(weight['point'])} {100 * weight['share']:.3g} %"
+        f"{point_label(**weight['point'])} {100 * weight['share']:.3g} %"
         for weight in decision["weights"]
     )
     margin = f"{100 * decision['margin']:g} %"
     return f"Declared mix (share of time): {shares}. Margin: {margin}. Single points:"
-
-
-def point_label(point: Mapping[str, Any]) -> str:
-    """``C=8``, or ``C=8 at 65536 tokens``."""
-    context = point.get("context_tokens")
-    return f"C={point['concurrency']}" + ("" if context is None else f" at {context} tokens")

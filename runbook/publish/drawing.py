@@ -7,7 +7,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -16,11 +16,13 @@ from matplotlib.lines import Line2D
 
 from runbook.cells import Cell
 from runbook.checks import counted
+from runbook.decision import Point
 from runbook.params import BASELINE
 from runbook.publish.figure import Figure
 
 DOTS_PER_INCH = 150
 Ends = tuple[float | None, float | None]
+T = TypeVar("T")
 Line = Literal["-", "--", "-.", ":"]
 #: Points of a decision with their shares.
 Weights = Sequence[tuple[Mapping[str, Any], float]]
@@ -88,26 +90,37 @@ def present(cells: Sequence[Cell], look: Mapping[str, Style]) -> list[str]:
     return [name for name in look if name in names]
 
 
-def shift_of(place: int, count: int) -> float:
-    """How far the ``place``-th of ``count`` configurations stands beside the tick they share."""
-    return 0.12 * (place - (count - 1) / 2)
+def shift_of(place: int, count: int, ticks: int = 2) -> float:
+    """How far the ``place``-th of ``count`` configurations stands beside the tick they share, on
+    an axis with so many ``ticks``."""
+    return min(0.06 * ticks, 0.8 / count) * (place - (count - 1) / 2)
 
 
 def side_by_side(cells: Sequence[Cell], look: Mapping[str, Style]) -> list[tuple[str, float]]:
     """Configurations with a shift along the axis, so that their points do not cover each other."""
-    names = present(cells, look)
-    return [(name, shift_of(place, len(names))) for place, name in enumerate(names)]
+    names, ticks = present(cells, look), len({point_of(cell) for cell in cells})
+    return [(name, shift_of(place, len(names), ticks)) for place, name in enumerate(names)]
 
 
-def by_concurrency(
+def point_of(cell: Cell) -> Point:
+    """Where a cell was measured."""
+    return Point(cell.concurrency, cell.context_tokens)
+
+
+def in_order(points: Iterable[Point]) -> list[Point]:
+    """Each point once: context by context, the concurrencies of each ascending."""
+    return sorted({*points}, key=lambda point: (point.context_tokens or 0, point.concurrency))
+
+
+def by_point(
     cells: Sequence[Cell], config: str, value: Callable[[Cell], float | None]
-) -> dict[int, list[float]]:
-    """Known values of one configuration by concurrency, ascending."""
-    found: dict[int, list[float]] = {}
+) -> dict[Point, list[float]]:
+    """Known values of one configuration by point, in their order."""
+    found: dict[Point, list[float]] = {}
     for cell in cells:
         if cell.config == config and (known := value(cell)) is not None:
-            found.setdefault(cell.concurrency, []).append(known)
-    return dict(sorted(found.items()))
+            found.setdefault(point_of(cell), []).append(known)
+    return {point: found[point] for point in in_order(found)}
 
 
 def paired_gains(cells: Sequence[Cell], config: str, weights: Weights) -> list[float]:
@@ -130,29 +143,47 @@ def paired_gains(cells: Sequence[Cell], config: str, weights: Weights) -> list[f
     return found
 
 
-def concurrency_axis(axes: Axes, cells: Sequence[Cell]) -> dict[int, float]:
-    """Concurrencies at equal distances: where each lies."""
-    values = sorted({cell.concurrency for cell in cells})
-    axes.set_xticks(range(len(values)), [str(value) for value in values])
-    axes.set_xlim(-0.5, max(len(values) - 0.5, 0.5))
+def point_axis(axes: Axes, cells: Sequence[Cell]) -> dict[Point, float]:
+    """Concurrencies at equal distances, context by context where there are several."""
+    points = in_order(map(point_of, cells))
+    several = len({point.context_tokens for point in points}) > 1
+    labels = [
+        str(point.concurrency) + f"\ncontext {point.context_tokens}" * several for point in points
+    ]
+    axes.set_xticks(range(len(points)), labels)
+    axes.set_xlim(-0.5, max(len(points) - 0.5, 0.5))
     axes.set_xlabel("concurrency (requests at once)")
-    return {value: float(place) for place, value in enumerate(values)}
+    return {point: float(place) for place, point in enumerate(points)}
 
 
-def draw_interval(axes: Axes, x: float, mean: float, ends: Ends, style: Style) -> None:
-    """The mean with the ends of its interval; without both ends the mean alone."""
-    low, high = ends
-    spread = None if low is None or high is None else [[mean - low], [high - mean]]
+def draw_interval(
+    axes: Axes, x: float, mean: float, ends: Ends, style: Style, across: Ends = (None, None)
+) -> None:
+    """The mean with the ends of its interval; without both ends the mean alone. ``across``: the
+    ends of the interval of ``x``, where that is a mean too."""
     axes.errorbar(
-        [x], [mean], yerr=spread, fmt=style.marker, color=style.colour, ms=6, capsize=4, lw=1.3
+        [x],
+        [mean],
+        yerr=_arms(mean, ends),
+        xerr=_arms(x, across),
+        fmt=style.marker,
+        color=style.colour,
+        ms=6,
+        capsize=4,
+        lw=1.3,
     )
+
+
+def _arms(mean: float, ends: Ends) -> list[list[float]] | None:
+    low, high = ends
+    return None if low is None or high is None else [[mean - low], [high - mean]]
 
 
 def draw_blocks(axes: Axes, x: float, values: Sequence[float], style: Style) -> None:
     """One faint point a block, just left of the mean so that both are seen."""
-    axes.plot(
-        [x - 0.035] * len(values), values, style.marker, color=style.colour, alpha=0.4, ms=3.5
-    )
+    left, right = axes.get_xlim()
+    beside = [x - 0.0175 * (right - left)] * len(values)
+    axes.plot(beside, values, style.marker, color=style.colour, alpha=0.4, ms=3.5)
 
 
 def draw_steps(axes: Axes, values: Sequence[float], style: Style) -> None:
@@ -179,10 +210,18 @@ def draw_legend(drawn: Canvas, present: set[str], look: Mapping[str, Style]) -> 
         for style in (look[name] for name in names)
     ]
     if handles:
-        drawn.legend(handles, names, loc="outside upper center", ncols=4, fontsize=8, frameon=False)
+        drawn.legend(
+            handles,
+            names,
+            loc="outside upper center",
+            ncols=4,
+            fontsize=9,
+            frameon=False,
+            handlelength=3.2,  # long enough to show how its line is broken
+        )
 
 
-def spread(values: Sequence[int], count: int) -> list[int]:
+def spread(values: Sequence[T], count: int) -> list[T]:
     """At most ``count`` of sorted ``values``, first and last among them."""
     if len(values) <= count:
         return list(values)

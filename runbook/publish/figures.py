@@ -15,19 +15,22 @@ from matplotlib.ticker import MaxNLocator
 from runbook import intervals
 from runbook.cells import Cell
 from runbook.checks import counted
+from runbook.decision import Point
 from runbook.publish.drawing import (
     Style,
     Weights,
-    by_concurrency,
+    by_point,
     canvas,
     cells_source,
-    concurrency_axis,
     draw_blocks,
     draw_interval,
     draw_legend,
     draw_steps,
     finish,
+    in_order,
     paired_gains,
+    point_axis,
+    point_of,
     present,
     shade_blocks,
     shift_of,
@@ -48,7 +51,7 @@ def throughput(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
         axes,
         usable,
         look,
-        lambda config: by_concurrency(usable, config, lambda cell: cell.output_tok_s),
+        lambda config: by_point(usable, config, lambda cell: cell.output_tok_s),
         joined=True,
     )
     axes.margins(y=0.08)
@@ -76,8 +79,10 @@ def ratio(cells: Sequence[Cell], decision: Mapping[str, Any], order: Sequence[st
     mix = [(weight["point"], float(weight["share"])) for weight in decision["weights"]]
     said = _draw_effects(axes, effects, cells, look, mix)
     axes.set_ylabel("throughput against baseline (%)")
-    axes.set_title(f"Gain over the baseline, 95 % interval; grey: margin of {100 * margin:g} %")
-    axes.title.set_fontsize(10)
+    axes.set_title(
+        f"Gain over the baseline: blocks, mean, 95 % interval; grey: margin of {100 * margin:g} %",
+        fontsize=10,
+    )
     draw_legend(drawn, {effect["config"] for effect in effects}, look)
     alt = "Gain in throughput over the baseline: " + (", ".join(said) or "nothing to compare")
     source = f"decision.json; blocks: {cells_source(cells)}"
@@ -93,12 +98,13 @@ def acceptance(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
         axes,
         usable,
         look,
-        lambda config: by_concurrency(usable, config, lambda cell: cell.accept_length),
+        lambda config: by_point(usable, config, lambda cell: cell.accept_length),
     )
     axes.axhline(1, color="#000000", lw=1, ls=":")
     axes.set_ylim(top=max(2.0, axes.get_ylim()[1]))  # else chance acceptance fills the figure
     axes.set_ylabel("acceptance length (tok/step)")
-    axes.set_title("Output tokens per verify step; dotted: no draft accepted", fontsize=10)
+    title = "Output tokens per verify step: blocks, mean, 95 % interval; dotted: no draft accepted"
+    axes.set_title(title, fontsize=10)
     draw_legend(drawn, {cell.config for cell in usable}, look)
     alt = "Mean acceptance length: " + (", ".join(said) or "not known")
     return finish(drawn, "acceptance_length", alt, cells_source(cells))
@@ -113,20 +119,23 @@ def user_speed(cells: Sequence[Cell], order: Sequence[str] = ()) -> Figure:
     outermost = max(usable, key=lambda cell: cell.output_tok_s or 0.0).config if usable else ""
     for config in present(usable, look):
         style, points = look[config], _speeds(usable, config)
-        x, y = [one for one, _, _ in points], [every for _, every, _ in points]
-        axes.plot(x, y, style.line + style.marker, color=style.colour)
-        for one, every, concurrency in points:
-            said.append(f"{config} at C={concurrency} {number(one)} a user, {number(every)} in all")
+        for path in _by_context({point: (one.mean, e.mean) for point, (one, e) in points.items()}):
+            axes.plot(*zip(*path, strict=True), style.line, color=style.colour, lw=1.2)
+        for point, (one, every) in points.items():
+            across = (one.low, one.high)
+            draw_interval(axes, one.mean, every.mean, (every.low, every.high), style, across)
+            each = f"{number(one.mean)} a user, {number(every.mean)} in all"
+            said.append(f"{config} at {point.label} {each}")
             if config == outermost:
-                axes.annotate(
-                    f"C={concurrency}", (one, every), (5, 4), textcoords="offset points", size=8
-                )
-    axes.margins(0.1)
+                place = (one.mean, every.mean)
+                axes.annotate(point.label, place, (7, 7), textcoords="offset points", size=9)
+    axes.margins(0.12, 0.16)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("speed of one user, 1000 / median TPOT (tok/s)")
     axes.set_ylabel("output throughput of all (tok/s)")
-    axes.set_title("Speed of one user against the throughput of all, by concurrency", fontsize=10)
+    title = "Speed of one user against the throughput of all: means, 95 % intervals"
+    axes.set_title(title, fontsize=10)
     draw_legend(drawn, {cell.config for cell in usable}, look)
     alt = "Tokens per second: " + ("; ".join(said) or "no usable cell with a TPOT")
     return finish(drawn, "user_speed_by_throughput", alt, cells_source(cells))
@@ -137,20 +146,20 @@ def latency(records: Iterable[Mapping[str, Any]], order: Sequence[str] = ()) -> 
     concurrency (at most four).
 
     ``records``: rows with ``config``, ``concurrency``, ``ttft_ms`` and ``tpot_ms`` (``None`` is
-    left out).
+    left out), and ``context_tokens`` where several contexts were measured.
     """
     rows = list(records)
     names = {str(row["config"]) for row in rows}
     look = styles(names, order)
-    shown = spread(sorted({int(row["concurrency"]) for row in rows}), 4)
+    shown = spread(in_order(map(_point_of_row, rows)), 4)
     drawn, axes = canvas(7.2, 1.0 + 2.1 * max(1, len(shown)), max(1, len(shown)), 2)
     said: list[str] = []
-    for line, concurrency in enumerate(shown):
-        here = [row for row in rows if row["concurrency"] == concurrency]
+    for line, point in enumerate(shown):
+        here = [row for row in rows if _point_of_row(row) == point]
         for column, (key, title) in enumerate((("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"))):
             one = axes[2 * line + column]
             said += _draw_distributions(one, here, key, title, look)
-            one.set_title(f"{title} at C={concurrency}, requests of all cells", fontsize=9)
+            one.set_title(f"{title} at {point.label}, requests of all cells", fontsize=9)
     draw_legend(drawn, names, look)
     alt = "TTFT and TPOT over the requests of all cells, medians in ms: "
     alt += "; ".join(said) or "no request"
@@ -192,8 +201,19 @@ def run_order(cells: Sequence[Cell], order: Sequence[str] = (), drift: str = "")
 def _point_label(point: Mapping[str, Any] | None) -> str:
     if point is None:
         return "declared mix"
-    context = point.get("context_tokens")
-    return f"C={point['concurrency']}" + (f"\n{context} tokens" if context is not None else "")
+    return Point(**point).label.replace(" ", "\n", 1)
+
+
+def _point_of_row(row: Mapping[str, Any]) -> Point:
+    return Point(int(row["concurrency"]), row.get("context_tokens"))
+
+
+def _by_context(places: Mapping[Point, tuple[float, float]]) -> list[list[tuple[float, float]]]:
+    """The places to join by a line: one context is no continuation of another."""
+    found: dict[int | None, list[tuple[float, float]]] = {}
+    for point, place in places.items():
+        found.setdefault(point.context_tokens, []).append(place)
+    return list(found.values())
 
 
 def _draw_effects(
@@ -214,7 +234,7 @@ def _draw_effects(
             continue
         mean = 100 * (float(effect["ratio"]) - 1)
         style, label = look[effect["config"]], _point_label(effect["point"])
-        x = labels.index(label) + shift_of(names.index(effect["config"]), len(names))
+        x = labels.index(label) + shift_of(names.index(effect["config"]), len(names), len(labels))
         weights = [(effect["point"], 1.0)] if effect["point"] else mix
         draw_blocks(axes, x, paired_gains(cells, effect["config"], weights), style)
         ends = [None if end is None else 100 * (end - 1) for end in (effect["low"], effect["high"])]
@@ -227,22 +247,22 @@ def _draw_by_concurrency(
     axes: Axes,
     cells: Sequence[Cell],
     look: Mapping[str, Style],
-    values_of: Callable[[str], dict[int, list[float]]],
+    values_of: Callable[[str], dict[Point, list[float]]],
     joined: bool = False,
 ) -> list[str]:
     """Blocks, mean and interval of each configuration; returns the means in words."""
-    places = concurrency_axis(axes, cells)
+    places = point_axis(axes, cells)
     said = []
     for config, shift in side_by_side(cells, look):
         style, means = look[config], {}
-        for concurrency, values in values_of(config).items():
-            x, estimate = places[concurrency] + shift, intervals.mean_interval(values)
+        for point, values in values_of(config).items():
+            x, estimate = places[point] + shift, intervals.mean_interval(values)
             draw_blocks(axes, x, values, style)
             draw_interval(axes, x, estimate.mean, (estimate.low, estimate.high), style)
-            means[x] = estimate.mean
-            said.append(f"{config} {number(estimate.mean)} at C={concurrency}")
-        if joined:
-            axes.plot(list(means), list(means.values()), style.line, color=style.colour, lw=1.2)
+            means[point] = (x, estimate.mean)
+            said.append(f"{config} {number(estimate.mean)} at {point.label}")
+        for path in _by_context(means) if joined else ():
+            axes.plot(*zip(*path, strict=True), style.line, color=style.colour, lw=1.2)
     return said
 
 
@@ -256,7 +276,7 @@ def _draw_distributions(
         if known:
             draw_steps(axes, sorted(map(float, known)), style)
             median = number(statistics.median(known))
-            said.append(f"{title} {config} C={rows[0]['concurrency']} {median}")
+            said.append(f"{title} {config} {_point_of_row(rows[0]).label} {median}")
     axes.set_xlabel(f"{title} (ms)", fontsize=9)
     axes.set_ylabel("share of requests", fontsize=9)
     axes.set_xlim(left=0)
@@ -264,18 +284,23 @@ def _draw_distributions(
     return said
 
 
-def _speeds(cells: Sequence[Cell], config: str) -> list[tuple[float, float, int]]:
-    """(speed of one user, throughput of all, concurrency), means over blocks, tok/s."""
-    every = by_concurrency(cells, config, lambda cell: cell.output_tok_s)
-    one = by_concurrency(
+def _speeds(
+    cells: Sequence[Cell], config: str
+) -> dict[Point, tuple[intervals.Estimate, intervals.Estimate]]:
+    """By point the speed of one user and the throughput of all: means over blocks, tok/s."""
+    every = by_point(cells, config, lambda cell: cell.output_tok_s)
+    one = by_point(
         cells, config, lambda cell: 1000 / cell.tpot_p50_ms if cell.tpot_p50_ms else None
     )
-    return [(statistics.fmean(one[c]), statistics.fmean(every[c]), c) for c in every]
+    return {
+        point: (intervals.mean_interval(one[point]), intervals.mean_interval(values))
+        for point, values in every.items()
+    }
 
 
 def _off_own_mean(cells: Sequence[Cell]) -> list[float]:
     """Per cent that each cell lies off the mean of its configuration, concurrency and context."""
-    own: dict[tuple[str, int, int | None], list[float]] = {}
+    own: dict[tuple[str, Point], list[float]] = {}
     for cell in cells:
         own.setdefault(_place(cell), []).append(cell.output_tok_s or 0.0)
     means = {key: statistics.fmean(values) for key, values in own.items()}
@@ -290,5 +315,5 @@ def _off_own_mean(cells: Sequence[Cell]) -> list[float]:
 _NO_DRIFT = "each was measured once: drift cannot be seen"
 
 
-def _place(cell: Cell) -> tuple[str, int, int | None]:
-    return cell.config, cell.concurrency, cell.context_tokens
+def _place(cell: Cell) -> tuple[str, Point]:
+    return cell.config, point_of(cell)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from runbook import intervals
-from runbook.cells import Cell
+from runbook.cells import Cell, point_label
+from runbook.checks import counted
 from runbook.publish.artefacts import Artefacts
 from runbook.publish.state import sentence, status_in_document
 from runbook.publish.tables import (
@@ -98,7 +100,7 @@ def models(run_path: Path) -> Markdown:
     fingerprints = stack.get("fingerprints", {})
     rows = [
         {
-            "model": role,
+            "model": f"{role}: does it fit the model" if check == "draft_fits" else role,
             "path": Code(path),
             "fingerprint": Code(fingerprints[role]) if fingerprints.get(role) else UNKNOWN,
             "status": checks.get(check, {}).get("status"),
@@ -150,12 +152,43 @@ def benchmark_table(run_path: Path) -> Markdown:
             empty="No cell was measured.",
         ),
         _OF_WHAT if rows else "",
+        _lengths(found),
         _acceptance_by_kind(found),
         _left_out([cell for cell in found.cells if not cell.usable]),
         _guards(found),
         titled_list("Notes", found.notes),
         _said_by_servers(found),
     )
+
+
+def _lengths(found: Artefacts) -> str:
+    """How long prompts and answers were, by the servers' own counts; a line a context."""
+    contexts = {cell.mark: cell.context_tokens for cell in found.cells}
+    lengths: dict[tuple[int | None, str], list[int]] = {}
+    for row in found.requests():
+        for side in ("tokens_in", "tokens_out"):
+            if row["error_kind"] is None and row.get(side) is not None:
+                place = contexts.get(str(row.get("cell"))), side
+                lengths.setdefault(place, []).append(int(row[side]))
+    several = len({context for context, _ in lengths}) > 1
+    said = []
+    for context in sorted({context for context, _ in lengths}, key=lambda one: one or 0):
+        sides = [
+            f"{name} {_percentiles(lengths[context, side])}"
+            for side, name in (("tokens_in", "prompts"), ("tokens_out", "answers"))
+            if (context, side) in lengths
+        ]
+        at = f" at context {context}" if several else ""
+        said.append(f"Lengths in tokens{at}, as the servers counted: {'; '.join(sides)}.")
+    return "\n".join(said)
+
+
+def _percentiles(values: Sequence[int]) -> str:
+    marks = [values[0]] * 99
+    if len(values) > 1:
+        marks = [round(mark) for mark in statistics.quantiles(values, n=100, method="inclusive")]
+    shown = ", ".join(f"p{percent} {marks[percent - 1]}" for percent in (50, 90, 99))
+    return f"{shown}, longest {max(values)} ({counted(len(values), 'request')})"
 
 
 def _acceptance_by_kind(found: Artefacts) -> str:
@@ -265,7 +298,8 @@ def _left_out(cells: Sequence[Cell]) -> str:
     if not cells:
         return ""
     lines = [
-        f"- {escape(cell.config)}, block {cell.block}, C={cell.concurrency}: "
+        f"- {escape(cell.config)}, block {cell.block}, "
+        f"{point_label(cell.concurrency, cell.context_tokens)}: "
         f"{cell.status.replace('_', ' ')}" + (f" ({escape(cell.note)})" if cell.note else "")
         for cell in cells
     ]

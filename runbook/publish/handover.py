@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
+from runbook.launch.server import local_url
 from runbook.launch.unit_file import UnitFile, parse_unit
 from runbook.params import Params
 from runbook.publish.artefacts import Artefacts
@@ -24,9 +25,16 @@ _WHERE = {
     "clone {clone}",
     "ssh": "as root: `systemctl` and `journalctl` on {address}, `.venv/bin/runbook` on {here} in "
     "the clone {clone}, from where it was installed",
-    "box": "from the clone: the systemd of this rehearsal lives in a box of the run folder, and "
-    "the service starts and stops with it; each command boots it again",
+    "box": "on {here} in the clone {clone}: the systemd of this rehearsal lives in a box of the "
+    "run folder, and the service starts and stops with it; each command boots it again",
 }
+
+
+_MONITORING = (
+    "For monitoring there are in `service/` of the run folder a scrape and alert rules for "
+    "Prometheus and a check that it lives (`NAME-alive.service`, `.timer`), with the measured "
+    "figures as thresholds."
+)
 
 
 def service_section(run_path: Path) -> Markdown:
@@ -43,7 +51,8 @@ def service_section(run_path: Path) -> Markdown:
     if found.unmeasured is not None:
         parts.append(f"**Installed without a measurement: {escape(found.unmeasured)}**")
     if manifest.get("start_timeout_origin"):
-        parts.append(escape(str(manifest["start_timeout_origin"])) + ".")
+        said = str(manifest["start_timeout_origin"])
+        parts.append(escape(said[0].upper() + said[1:]) + ".")
     parts.append(fence(text, "ini") if text else "*The unit was not written.*")
     parts.append(str(table(files, empty="No file is recorded.")))
     if diff is not None:
@@ -85,6 +94,7 @@ def operations(run_path: Path) -> Markdown:
         f"The commands are given {where}.",
         _commands(_to_operate(params, run_path)),
         "\n".join(f"- {line}" for line in _by_itself(params, _unit(found), found.guard_warned)),
+        _MONITORING if found.service_file("prometheus-alerts.yaml") else "",
     )
 
 
@@ -122,21 +132,24 @@ def _once_installed(found: Artefacts) -> str:
 
 def _to_operate(params: Params, run_path: Path) -> list[tuple[str, str]]:
     unit, words = shlex.quote(params.service.unit), _words_of(run_path)
+    run, url = shlex.quote(str(run_path.resolve())), local_url(params.server)
+    look = ("status, and whether it is as installed", f"{_RUNBOOK} service status {words}")
+    drift = ("is what runs still what was measured", f"{_RUNBOOK} drift {run}")
     prove = ("prove again (kills it)", f"{_RUNBOOK} service verify {words}")
     if params.host.kind == "box":
-        return [
-            ("status", f"{_RUNBOOK} service status {words}"),
-            ("logs", f"{_RUNBOOK} service logs {words}"),
-            prove,
-        ]
+        return [look, ("logs", f"{_RUNBOOK} service logs {words}"), drift, prove]
     return [
         ("start (returns when a completion was served)", f"systemctl start {unit}"),
         ("stop", f"systemctl stop {unit}"),
         ("restart", f"systemctl restart {unit}"),
         ("after a start limit was hit", f"systemctl reset-failed {unit}"),
         ("status", f"systemctl status {unit}"),
+        look,
+        drift,
+        *([] if params.server.api_key else [("ask it what it serves", f"curl -s {url}/v1/models")]),
         ("logs, following", f"journalctl -u {unit} -f"),
         ("not at boot any more", f"systemctl disable {unit}"),
+        ("prove, after a boot, that it came back by itself", f"{prove[1]} --after-boot"),
         prove,
     ]
 
@@ -181,7 +194,8 @@ def repeat(run_path: Path) -> Markdown:
     found = Artefacts.of(run_path)
     commit = (found.run.read_json("run.json") or {}).get("versions", {}).get("commit")
     at = f" at commit {code(commit)}" if commit else ""
-    setup = SETUP if found.run.params.server.interpreter == INTERPRETER else "make setup"
+    setup = "make host" if found.run.params.stack.gpus else "make setup"
+    setup = SETUP if found.run.params.server.interpreter == INTERPRETER else setup
     command = f"{setup}\n{_RUNBOOK} run params.yaml --apply"
     return Markdown(
         "\n\n".join(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from runbook.cells import point_label
 from runbook.publish.artefacts import Artefacts
 from runbook.publish.findings import by_reason
 from runbook.publish.tables import Markdown, code, escape, table
@@ -81,7 +82,10 @@ def _traffic(found: Artefacts) -> dict[str, str]:
     workload = found.run.params.workload
     mix = ", ".join(f"{kind} {share:g}" for kind, share in workload.mix.items())
     source = "the project's own" if workload.prompts == "builtin" else workload.prompts
-    shares = ", ".join(f"C={one.concurrency} {one.share:g}" for one in found.run.params.choose.mix)
+    shares = ", ".join(
+        f"{point_label(one.concurrency, one.context_tokens)} {100 * one.share:g} %"
+        for one in found.run.params.choose.mix
+    )
     return {
         "tested": "not tested",
         "evidence": f"prompts: {source} ({mix}), {workload.output_tokens} output tokens; the "

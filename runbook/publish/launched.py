@@ -33,16 +33,19 @@ def launch_section(run_path: Path, config: str | None = None) -> Markdown:
     if spec is None:
         return Markdown(f"*{escape(name)} was not started in this run: no launch is recorded.*")
     launch = found.launches[name]
+    unchosen = config is None and found.chosen is None
     loads = ", ".join(f"{seconds:.1f}" for seconds in launch.get("load_s", [])) or UNKNOWN
     return joined(
+        "**Nothing is chosen: what follows is the launch of the baseline.**" if unchosen else "",
         f"Configuration **{escape(name)}**, started as {escape(str(launch.get('launch', UNKNOWN)))}"
         f"; seconds from start to the first completion: {loads}.",
         fence(spec.shell_command(), "sh"),
         _beside(spec),
         f"The environment is whole; nothing is inherited. Fingerprint {code(spec.fingerprint())}.",
         environment_table(found, spec, name),
+        _ORIGINS,
         "### NCCL and the topology it was tuned for",
-        _nccl(found, spec),
+        _nccl(found, spec, name),
     )
 
 
@@ -65,10 +68,19 @@ def environment_table(found: Artefacts, spec: LaunchSpec, config: str) -> Markdo
     return table(rows, empty="The environment is empty.")
 
 
+_ORIGINS = (
+    "Origins. *parameters*: `server.env`, or `env` of the configuration. *runbook*: what every "
+    "launch is given where the parameters do not set it: a fixed `PATH`, the user's `HOME`, output "
+    "without a buffer, and what an embedded server needs. *start of Python*: what Python and its "
+    "`sitecustomize` set before the server's own code runs. *the server itself*: seen in the "
+    "worker processes of the running service, which its first process was not given."
+)
+
+
 def _given(spec: LaunchSpec, params: Params, config: str) -> Iterator[dict[str, Any]]:
     own = next((one.env for one in params.configurations if one.name == config), {})
     for name, value in sorted(spec.env.items()):
-        origin = "engine"
+        origin = "runbook"
         if own.get(name) == value:
             origin = "parameters: configuration"
         elif params.server.env.get(name) == value:
@@ -88,27 +100,29 @@ def _added(found: Artefacts, config: str) -> Iterator[dict[str, Any]]:
             yield _row(name, value, by)
     for name in started.get("removed", []):
         yield {"variable": Code(name), "value": "removed", "origin": by}
+    at_start = {**started.get("set", {}), **started.get("changed", {})}
     for name, value in found.set_by_server.items():
-        yield _row(name, value, "the server itself, for its own processes")
+        if at_start.get(name) != value:
+            yield _row(name, value, "the server itself, for its own processes")
 
 
 def _row(name: str, value: str, origin: str) -> dict[str, Any]:
     return {"variable": Code(name), "value": Code(value), "origin": origin}
 
 
-def _nccl(found: Artefacts, spec: LaunchSpec) -> Markdown:
+def _nccl(found: Artefacts, spec: LaunchSpec, config: str) -> Markdown:
     stack = found.run.params.stack
     if stack.gpus == 0:
         return Markdown("None: this deployment uses no GPU (`stack.gpus: 0`).")
     checks = {check["name"]: check for check in found.stack.get("checks", [])}
     links = found.stack.get("fingerprints", {}).get("topology")
     tuned = f"class {code(stack.topology)}" if stack.topology else "not named (`stack.topology`)"
-    names = [name for name in sorted(spec.env) if name.startswith("NCCL_")]
+    seen = [*_given(spec, found.run.params, config), *_added(found, config)]
     return joined(
         f"Tuned for: {tuned}. Fingerprint of the links found: {code(links) if links else UNKNOWN}. "
         "With other cards, slots or links the values below have to be tuned again.",
         table(
-            ({"variable": Code(name), "value": Code(spec.env[name])} for name in names),
+            (row for row in seen if row["variable"].startswith("NCCL_")),
             empty="No variable of NCCL is set: it chooses for itself.",
         ),
         table(

@@ -67,7 +67,7 @@ def choice_by_mix(sweep: MixSweep, order: Sequence[str] = ()) -> Figure:
             _draw_gains(axes, sweep.shares, gains, look[config])
         axes.axvline(100 * sweep.now, color="#555555", lw=1.2, ls=":")
         axes.set_xlabel(f"share of time at {sweep.label} (%); dotted: the mix asked for")
-    axes.margins(x=0, y=0.12)
+    axes.margins(x=0, y=0.16)
     _draw_choices(axes, sweep, look)
     axes.set_ylabel("throughput against baseline (%)")
     axes.set_title(
@@ -110,7 +110,8 @@ def _draw_point(axes: Axes, sweep: MixSweep, look: Mapping[str, Style]) -> None:
 
 
 def _draw_choices(axes: Axes, sweep: MixSweep, look: Mapping[str, Style]) -> None:
-    """The strip at the foot: the colour of the choice, hatched grey where there is none."""
+    """The strip at the foot: the colour of the choice, hatched grey where there is none; its name
+    above it where there is room."""
     step = 50 / (len(sweep.shares) - 1) if len(sweep.shares) > 1 else 100
     for start, end, choice in sweep.spans():
         colour = look[choice].colour if choice else _NO_CHOICE
@@ -118,6 +119,11 @@ def _draw_choices(axes: Axes, sweep: MixSweep, look: Mapping[str, Style]) -> Non
         axes.axvspan(
             left, right, 0, 0.04, facecolor=colour, hatch=None if choice else "///", lw=0, zorder=3
         )
+        name = choice or "no clear choice"
+        if right - left >= 1.6 * len(name):
+            place = ((left + right) / 2, 0.05)
+            where = axes.get_xaxis_transform()
+            axes.text(*place, name, transform=where, ha="center", va="bottom", fontsize=8)
 
 
 def _in_words(sweep: MixSweep) -> str:

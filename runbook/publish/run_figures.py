@@ -56,11 +56,11 @@ def ratio(run_path: Path, keep: bool = True) -> Figure:
 def latency(run_path: Path, keep: bool = True) -> Figure:
     """Distributions of TTFT and TPOT over the whole answers of usable cells."""
     found = Artefacts.of(run_path)
-    usable = {(one.config, one.life, one.concurrency) for one in found.cells if one.usable}
+    usable = {one.mark: one for one in found.cells if one.usable}
     rows = [
-        _with_times(row)
+        _with_times(row) | {"context_tokens": usable[row["cell"]].context_tokens}
         for row in found.requests()
-        if (row["config"], row["life"], row["concurrency"]) in usable and not row["error_kind"]
+        if row.get("cell") in usable and not row["error_kind"]
     ]
     drawn = figures.latency(rows, found.names)
     return drawn.save(run_path) if keep else drawn

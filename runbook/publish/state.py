@@ -43,7 +43,9 @@ def headline(found: Artefacts) -> str:
     publish = found.steps["publish"]
     if publish.status == "pending":
         return "INSTALLED and proved, not published: `runbook run` from the stage publish ends it"
-    return "Complete: measured, chosen and installed"
+    not_booted = found.steps["boot"].status != "completed"
+    boot = "; that it comes back at a boot is not proved" if not_booted else ""
+    return f"Complete: measured, chosen and installed{boot}"
 
 
 def not_reached(found: Artefacts, step: Step) -> str:
@@ -70,7 +72,11 @@ def how_it_stands(step: Step) -> str:
 
 def unfinished(step: Step) -> str:
     """What must be said before what a step left that is not completed."""
-    return f"**Unfinished: {how_it_stands(step)}**\n\nWhat follows is recorded all the same."
+    if step.status in ("failed", "interrupted"):
+        how = f"{step.name} {step.status}, see the verdict."
+    else:
+        how = how_it_stands(step)
+    return f"**Unfinished: {how}** What follows is recorded all the same."
 
 
 def status_in_document(found: Artefacts, step: Step) -> str:
@@ -89,8 +95,17 @@ def verdict_lines(found: Artefacts) -> list[str]:
     return [
         f"**Choice.** {_choice(found)}",
         f"**Service.** {_service(found)}",
-        f"**Run.** {escape(headline(found))}",
+        f"**Run.** {_run(found)}",
     ]
+
+
+def _run(found: Artefacts) -> str:
+    """The head of the document; what line 1 says in full is not said again."""
+    stopped, decision = _stopped(found), found.decision
+    if stopped and stopped.name == "choose" and decision and decision["choice"] is None:
+        return "FAILED at choose: no choice, see line 1."
+    said = headline(found)
+    return escape(said if said.endswith((".", "...")) else f"{said}.")
 
 
 def gain(effect: dict[str, object]) -> str:
@@ -126,7 +141,8 @@ def _choice(found: Artefacts) -> str:
 def _measured_choice(decision: dict[str, object]) -> str:
     choice, status = decision["choice"], str(decision["status"]).replace("_", " ")
     if choice is None:
-        return f"None: {status}. {escape(str(decision['reason']))}"
+        reason = escape(str(decision["reason"])).removesuffix(".")
+        return f"None, {status}: {reason}."
     baseline = str(decision["baseline"])
     word = " (provisional)" if status == "provisional" else ""
     effects = decision["effects"]
@@ -146,10 +162,13 @@ def _service(found: Artefacts) -> str:
         unit += f", installed without a measurement ({escape(found.unmeasured)})"
     if not found.proofs:
         return f"{unit} is not proved: no proof was made."
-    by_status: dict[str, int] = {}
+    by_status: dict[str, list[str]] = {}
     for proof in found.proofs:
-        by_status[str(proof["status"])] = by_status.get(str(proof["status"]), 0) + 1
-    counts = ", ".join(f"{number(n)} {status.replace('_', ' ')}" for status, n in by_status.items())
+        by_status.setdefault(str(proof["status"]), []).append(str(proof["name"]))
+    counts = ", ".join(
+        f"{number(len(names))} {status}" + (f" ({', '.join(names)})" if status != "proved" else "")
+        for status, names in by_status.items()
+    )
     return f"{unit}, {counted(len(found.proofs), 'proof')}: {escape(counts)}."
 
 

@@ -372,7 +372,7 @@ def test_contexts_are_weighed_apart():
 
 def test_short_contexts_do_not_speak_for_long_ones():
     short = [cell for cell in contexts(B12) if cell.context_tokens == 0]
-    with pytest.raises(BadInput, match="C=16, context 65536, which was not measured"):
+    with pytest.raises(BadInput, match="C=16 context 65536, which was not measured"):
         decide(short, params.Choose(mix=[share(16, LONG)]))
 
 

@@ -137,7 +137,8 @@ def requests() -> str:
                 last_token_s=3.2 + number / 50,
                 tokens_out=51,
             )
-            place = {key: getattr(cell, key) for key in ("config", "life", "block", "concurrency")}
+            names = ("config", "life", "block", "concurrency")
+            place = {name: getattr(cell, name) for name in names} | {"cell": cell.mark}
             rows.append(place | asdict(record))
     return "".join(json.dumps(row) + "\n" for row in rows) + '{"config": "cut o'
 

@@ -91,7 +91,7 @@ def test_what_a_stage_did_not_leave_is_said(run):
 def test_a_negative_choice_by_hand_shows_its_figures(run):
     change_step(run, "choose", status="failed", reason="undecided")
     said = section(text_of(run), "Decision")
-    assert said.startswith("**Unfinished: choose failed: undecided**")
+    assert said.startswith("**Unfinished: choose failed, see the verdict.** What follows is")
     assert "+16.3" in said
 
 

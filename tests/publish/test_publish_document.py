@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import platform
 import re
 import shutil
 import stat
@@ -19,7 +20,7 @@ from runbook.hosts import LocalHost
 from runbook.publish import document
 from runbook.publish.outline import OUTLINE
 from runbook.publish.seal import is_edited, unsealed
-from runbook.run import process_mark
+from runbook.run import clone_root, process_mark
 
 GFM = MarkdownIt("gfm-like", {"linkify": False})
 GOLDEN = Path(__file__).with_name("golden_production_v2.md")
@@ -75,6 +76,7 @@ def set_todo(run, done, then, status, reason=""):
 def neutral(text, run):
     """What changes from run to run, replaced by its name."""
     text = text.replace(str(run.path), "RUN").replace(run.params.identity(), "IDENTITY")
+    text = text.replace(f"on `{platform.node()}` in the clone `{clone_root()}`", "on HOST in CLONE")
     text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME", text)
     text = re.sub(
         r"\| (Python of the runbook|packages|commit of the project) \| .*", r"| \1 | X |", text
@@ -199,7 +201,7 @@ def test_a_failed_run_says_where_and_why(run):
     text = document.export(run.path).read_text()
     assert "**FAILED at benchmark: server died**" in text.splitlines()[:4]
     *_, last = section(text, "Verdict").split("\n\n")
-    assert "3. **Run.** FAILED at benchmark: server died\n" in section(text, "Verdict") + "\n"
+    assert "3. **Run.** FAILED at benchmark: server died.\n" in section(text, "Verdict") + "\n"
     assert last == "```\nserver died:\nline 1\nout of memory\n```"
     assert text.count("out of memory") == 1
     assert section(text, "Benchmark") == "Not reached: benchmark failed: server died"

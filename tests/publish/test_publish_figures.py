@@ -143,7 +143,7 @@ def test_not_saved_where_the_run_is_not_to_be_touched(run):
 def test_latency_leaves_out_failed_requests_and_abandoned_lives(run):
     raw = json.loads(requests().splitlines()[0])
     failed = {**raw, "first_token_s": 9.0, "error_kind": "cut"}
-    elsewhere = {**raw, "first_token_s": 9.0, "life": 99}
+    elsewhere = {**raw, "first_token_s": 9.0, "life": 99, "cell": "life99-c1"}
     rows = "".join(json.dumps(row) + "\n" for row in (raw, failed, elsewhere))
     run.write("requests.jsonl", rows)
     alt = run_figures.latency(run.path).alt

@@ -117,7 +117,8 @@ def test_models_have_fingerprints_and_a_draft_its_own_line(run):
     )
     run = change_params(run, lambda v: v["server"].update(draft="/data/eagle3"))
     text = str(sections.models(run.path))
-    assert text.count("| draft | `/data/eagle3` | unknown |") == 2
+    assert "| draft | `/data/eagle3` | unknown |" in text
+    assert "| draft: does it fit the model | `/data/eagle3` | unknown |" in text
     assert "No draft" not in text
 
 

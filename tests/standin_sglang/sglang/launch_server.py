@@ -1,71 +1,95 @@
-"""A server that answers like SGLang 0.5.10: every answer is 8 tokens in 3 verify steps, of which
-only its log tells."""
+"""A server that answers like SGLang 0.5.10, without a model: as many tokens as asked for, seven
+in three verify steps, of which only its log tells, at the pace of its kind, with one worker process
+a card."""
 
-import argparse
+import ctypes
 import json
 import os
+import signal
+import subprocess
 import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-TOKENS, VERIFY_STEPS = 8, 3
+from sglang.srt.server_args import prepare_server_args
 
-#: At no time at all the client would be the limit, and the benchmark would void the cell.
-ANSWER_S = 0.5
+#: Output tokens a second of all streams together, by topk and the most streams it holds for.
+PACES = {
+    None: ((1, 46.0), (10, 360.0), (1 << 10, 690.0)),
+    4: ((1, 38.0), (10, 340.0), (1 << 10, 650.0)),
+    1: ((1, 43.0), (10, 420.0), (1 << 10, 760.0)),
+}
+#: What a worker has that its parent was not given.
+SET_FOR_WORKERS = {
+    "CUDA_DEVICE_MAX_CONNECTIONS": "8",
+    "NCCL_CUMEM_ENABLE": "0",
+    "NCCL_NVLS_ENABLE": "0",
+}
+WORKER = """
+import ctypes, signal, sys
+ctypes.CDLL(None).prctl(15, b"sglang::schedul", 0, 0, 0)
+signal.pause()
+"""
 
 
-def parse():
-    parser = argparse.ArgumentParser()
-    for option in ("--model-path", "--host", "--api-key", "--speculative-algorithm"):
-        parser.add_argument(option)
-    parser.add_argument("--speculative-draft-model-path")
-    for option in ("--port", "--max-running-requests", "--speculative-eagle-topk"):
-        parser.add_argument(option, type=int)
-    for option in ("--speculative-num-steps", "--speculative-num-draft-tokens"):
-        parser.add_argument(option, type=int)
-    parser.add_argument("--enable-metrics", action="store_true")
-    return parser.parse_args()
+def start_workers(count):
+    """Workers that end with their parent."""
+
+    def follow():
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+
+    env = {**os.environ, **{k: os.environ.get(k, v) for k, v in SET_FOR_WORKERS.items()}}
+    env["CUDA_DEVICE_MAX_CONNECTIONS"] = "8"
+    words = [sys.executable, "-IS", "-c", WORKER]
+    return [subprocess.Popen(words, env=env, preexec_fn=follow) for _ in range(count)]
 
 
 class State:
     def __init__(self, options):
         self.options = options
-        self.requests = 0
+        self.stopping = False
+        self.requests = self.tokens = self.running = 0
         self.lock = threading.Lock()
 
+    def pace(self):
+        topk = self.options.speculative_eagle_topk
+        running = max(1, self.running)
+        return next(pace for most, pace in PACES[topk] if running <= most) / running
+
     def info(self):
-        options = vars(self.options)
         speculates = self.options.speculative_algorithm is not None
-        v2 = os.environ.get("SGLANG_ENABLE_SPEC_V2") == "True"
         cap = self.options.max_running_requests or (48 if speculates else 2048)
         return {
-            **options,
+            **vars(self.options),
             "served_model_name": self.options.model_path,
             "version": "0.5.10",
-            "disable_overlap_schedule": speculates and not v2,
             "launch_command": " ".join(sys.argv[1:]),
             "internal_states": [{"effective_max_running_requests_per_dp": cap}],
         }
 
     def metrics(self):
-        lines = [
-            f'sglang:generation_tokens_total{{model_name="m"}} {self.requests * TOKENS}.0',
-            f'sglang:num_requests_total{{model_name="m"}} {self.requests}.0',
-        ]
-        return "\n".join(lines)
+        counts = {
+            "generation_tokens_total": self.tokens,
+            "num_requests_total": self.requests,
+            "num_running_reqs": self.running,
+        }
+        return "\n".join(
+            f'sglang:{name}{{model_name="m"}} {count}.0' for name, count in counts.items()
+        )
 
-    def answered(self):
+    def answered(self, tokens):
         with self.lock:
             self.requests += 1
-        told = f"accept len: {(TOKENS - 1) / VERIFY_STEPS:.2f}, accept rate: 0.33, "
+            self.tokens += tokens
+        length = (tokens - 1) / max(1, round((tokens - 1) * 3 / 7))
+        told = f"accept len: {length:.2f}, accept rate: 0.33, "
         told = told if self.options.speculative_algorithm else ""
-        line = f"#running-req: 2, #token: {self.requests}, {told}cuda graph: True, #queue-req: 0"
+        line = f"#running-req: 2, #token: {self.tokens}, {told}cuda graph: True, #queue-req: 0"
         print(f"[2026-11-30 01:04:57 TP0] Decode batch, {line}", flush=True)
 
 
 class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
     state: State
 
     def send(self, status, body, kind="application/json"):
@@ -96,26 +120,89 @@ class Handler(BaseHTTPRequestHandler):
         return self.send(200, page()) if page else self.send(404, "{}")
 
     def do_POST(self):
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or "{}")
         if self.refused():
             return self.send(401, "{}")
-        deltas = [{"role": "assistant", "content": ""}, *[{"content": "word "}] * TOKENS]
-        events = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
-        events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]})
-        usage = {"prompt_tokens": 5, "completion_tokens": TOKENS, "total_tokens": 5 + TOKENS}
-        events.append({"choices": [], "usage": usage})
-        time.sleep(ANSWER_S)
-        self.state.answered()
-        text = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
-        return self.send(200, text + "data: [DONE]\n\n", "text/event-stream")
+        if self.path == "/abort_request":
+            return self.send(200, "{}")
+        with self.state.lock:
+            self.state.running += 1
+        try:
+            return self.complete(asked)
+        finally:
+            with self.state.lock:
+                self.state.running -= 1
+
+    def complete(self, asked):
+        """A stream: the first token, then two or three at a time."""
+        state, tokens = self.state, asked["max_tokens"]
+        prompt = sum(len(one["content"].split()) for one in asked["messages"])
+        pause_s, left = 1 / state.pace(), tokens
+        if asked.get("stream"):
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            self.tell({"role": "assistant", "content": ""})
+        step = 1
+        while left > 0:
+            step = min(step, left)
+            time.sleep(pause_s * step)
+            left -= step
+            self.tell({"content": "word " * step})
+            step = 2 if step == 3 else 3
+        usage = {"prompt_tokens": prompt, "completion_tokens": tokens}
+        usage["total_tokens"] = prompt + tokens
+        state.answered(tokens)
+        self.event([{"index": 0, "delta": {}, "finish_reason": "length"}])
+        self.event([], usage=usage)
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def tell(self, delta):
+        self.event([{"index": 0, "delta": delta}])
+
+    def event(self, choices, **more):
+        self.wfile.write(f"data: {json.dumps({'choices': choices, **more})}\n\n".encode())
+        self.wfile.flush()
 
     def log_message(self, *_):
         pass
 
 
-if __name__ == "__main__":
-    options = parse()
-    Handler.state = State(options)
-    server = ThreadingHTTPServer((options.host, options.port), Handler)
+class Server(ThreadingHTTPServer):
+    request_queue_size = 512
+    daemon_threads = False  # an order to stop waits for the answers under way
+
+
+def end_with(worker):
+    """A worker that dies takes the server with it."""
+    worker.wait()
+    if not Handler.state.stopping:
+        os._exit(1)
+
+
+def main():
+    options = prepare_server_args(sys.argv[1:])
+    Handler.state = state = State(options)
+    server = Server((options.host, options.port), Handler)
+    workers = start_workers(options.tp_size if options.tp_size > 1 else 0)
+    for worker in workers:
+        threading.Thread(target=end_with, args=(worker,), daemon=True).start()
+    if options.speculative_algorithm:
+        v1 = "Spec v1 is used for eagle/eagle3 speculative decoding."
+        v2 = "Spec v2 is enabled for eagle/eagle3 speculative decoding and overlap schedule."
+        print(v1 if options.disable_overlap_schedule else v2, flush=True)
     print("The server is fired up and ready to roll!", flush=True)
-    server.serve_forever()
+
+    def stop(*_):
+        state.stopping = True
+        threading.Thread(target=server.shutdown).start()
+
+    signal.signal(signal.SIGTERM, stop)
+    server.serve_forever(0.05)
+    server.server_close()
+    for worker in workers:
+        worker.kill()
+
+
+if __name__ == "__main__":
+    main()
