@@ -361,6 +361,7 @@ def test_what_has_changed_is_measured_again_and_said(bench) -> None:
 def stack_with(folder: Path, groups: str, order: int = 1, driver="580", sglang="0.5.10") -> dict:
     """The facts of a captured host whose cards are near those of their group, a letter a card."""
     shutil.copytree(HOSTS / "eight-cards", folder)
+    (folder / "serving.json").unlink()  # the packages alone are told
     names = [f"GPU{number}" for number in range(8)]
     rows = [
         [" X " if a == b else "PIX" if groups[a] == groups[b] else "SYS" for b in range(8)]
@@ -371,7 +372,7 @@ def stack_with(folder: Path, groups: str, order: int = 1, driver="580", sglang="
     cards, packages = folder / "nvidia-smi-query.csv", folder / "python-packages.json"
     listed = cards.read_text().replace("580.126.20", f"{driver}.126.20").splitlines()
     cards.write_text("\n".join(listed[::order]))
-    packages.write_text(packages.read_text().replace("0.5.10", sglang))
+    packages.write_text(json.dumps(json.loads(packages.read_text()) | {"sglang": sglang}))
     production = load(HOSTS.parents[2] / "params" / "kimi-k2.5-8x-rtx-pro-6000.yaml")
     engine = engine_for(production.server)
     specs = {one.name: engine.launch_spec(production, one) for one in production.configurations}
