@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from boxes import wait_until
 from server_lives import EDIT, complete, free_port
 
 from runbook.engines import Counters, engine_for
@@ -71,10 +72,11 @@ def test_the_same_prompt_again_pays_for_its_whole_prefill(rehearsal, start):
     for _ in range(2):
         usage = complete(life.url, tokens=2)["usage"]
         assert usage["prompt_tokens_details"]["cached_tokens"] == 0
-    asked = {"messages": [{"role": "user", "content": EDIT}], "max_tokens": 1500, "stream": True}
+    message = {"role": "user", "content": EDIT}
+    asked = {"messages": [message], "max_tokens": 1500, "ignore_eos": True, "stream": True}
     with httpx.stream("POST", f"{life.url}/v1/chat/completions", json=asked) as answer:
         next(answer.iter_lines())
-        assert busy_slots(httpx.get(f"{life.url}/slots").json()) == 1
+        wait_until(lambda: busy_slots(httpx.get(f"{life.url}/slots").json()) == 1, 20)
     assert ENGINE.end_requests(life.url, 20) == ""
     assert busy_slots(httpx.get(f"{life.url}/slots").json()) == 0
 

@@ -46,7 +46,7 @@ def read(pieces: list[bytes], whole: bool = True) -> Answer:
 
 
 def without_times(answer: Answer) -> Answer:
-    return replace(answer, first_token_s=None, last_token_s=None)
+    return replace(answer, first_token_s=None, first_answer_s=None, last_token_s=None)
 
 
 @given(streams, st.lists(st.integers(0, 10_000), max_size=20), st.booleans())
