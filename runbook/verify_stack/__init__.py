@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from runbook.verify_stack.facts import (
     read_host,
 )
 from runbook.verify_stack.fingerprints import fingerprints
+from runbook.verify_stack.shell import read_shell
 from runbook.verify_stack.summary import summarize
 
 __all__ = [
@@ -86,6 +87,7 @@ def verify(
     """
     require_known_checks(params, engine.stack_checks)
     facts = gather(params, host, specs, engine, capture)
+    facts = replace(facts, host={**facts.host, "shell": read_shell(host, specs)})
     if capture is not None:
         captured.write_serving(capture, facts)
     return judge(params, facts, specs, engine, _of_engine(params, facts, engine))

@@ -18,6 +18,7 @@ from runbook.verify_stack.gpu_checks import GPU_CHECKS
 from runbook.verify_stack.launches import LAUNCH_CHECKS, over_launches, same_sitecustomize
 from runbook.verify_stack.links import LINK_CHECKS
 from runbook.verify_stack.machine import MACHINE_CHECKS
+from runbook.verify_stack.shell import same_as_shell
 from runbook.verify_stack.wanted import WANTED
 
 _ASK = "look at it on the host, as root: runbook facts PARAMS (--capture DIR keeps what was told)"
@@ -166,6 +167,7 @@ DEPLOYMENT_CHECKS: dict[str, Callable[[Case], Check]] = {
     "interpreter": _interpreter,
     **{name: _for_launches(name, judge) for name, judge in LAUNCH_CHECKS.items()},
     "sitecustomize": same_sitecustomize,
+    "shell": partial(ask_machine, "shell", same_as_shell),
     "port": _port,
     "systemd": _systemd,
 }

@@ -32,6 +32,8 @@ WANTED: Mapping[str, str] = {
     "loaded_link": "Every link reaches its generation and width while that runs.",
     "sitecustomize": "Which `sitecustomize` Python loads, which it shadows, what it sets; the same "
     "for every configuration.",
+    "shell": "No variable of the shell the runbook is started from is missing in a launch, and its "
+    "path to modules leads to the same `sitecustomize`.",
     "port": "`server.port` is free, and those the server opens besides; who holds one is named, "
     "and not ended.",
     "systemd": "A systemd takes orders: of the host, or in a throw-away box.",

@@ -1,0 +1,74 @@
+"""What the shell the runbook was started from would give a server, beside what a launch gives it.
+
+Weeks of tuning happen in a shell. A launch inherits nothing of it, so a path to patches or a
+setting of NCCL that is only there was not meant to be lost.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from runbook.engines.secrets import is_secret
+from runbook.hosts.base import Host
+from runbook.launch.spec import LaunchSpec
+from runbook.probe.ask import Questions, ask_serving
+from runbook.verify_stack.case import Answer, Machine
+from runbook.verify_stack.facts import Reading
+
+_PATCHES = "PYTHONPATH"
+_TELLING = re.compile(
+    r"PYTHONPATH|LD_LIBRARY_PATH|LD_PRELOAD|(CUDA|NCCL|SGLANG|TORCH\w*|TRITON|FLASHINFER|OMP)_\w+"
+)
+
+
+def read_shell(host: Host, specs: Mapping[str, LaunchSpec]) -> Reading:
+    """The variables of this shell that decide how a server runs, and the ``sitecustomize`` that
+    the serving interpreter would load with its path to modules."""
+    if host.kind != "local":
+        return Reading(reason="the server runs on another host than this shell", absent=True)
+    variables = {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if _TELLING.fullmatch(name) and not is_secret(name, value)
+    }
+    loaded: dict[str, Any] = {}
+    for config, spec in specs.items():
+        if variables.get(_PATCHES, "") != spec.env.get(_PATCHES, ""):
+            env = {**spec.env, _PATCHES: variables.get(_PATCHES, "")}
+            told = ask_serving(host, replace(spec, env=env), Questions())
+            loaded[config] = told.facts.get("sitecustomize")
+    return Reading({"variables": variables, "sitecustomize": loaded})
+
+
+def same_as_shell(machine: Machine) -> Answer:
+    """Fails where the shell has another ``sitecustomize``; warns of variables it has alone."""
+    reading = machine.reading("shell")
+    if reading.absent or not reading.asked:
+        return "skipped", reading.reason, "", ""
+    shell = machine.value("shell")
+    wanted = "the launch is given what the server had in this shell, or the shell has nothing"
+    fix = "what the server needs belongs into server.env; what it does not need: unset it here"
+    for config, there in shell["sitecustomize"].items():
+        here = machine.facts.serving[config].facts.get("sitecustomize")
+        if here and there and _mark(here) != _mark(there):
+            found = f"{config} loads {_mark(here)}, with this shell's {_PATCHES} {_mark(there)}"
+            return "fail", found, wanted, f"set {_PATCHES} in server.env, or unset it here"
+    other = {
+        name: value
+        for name, value in shell["variables"].items()
+        if any(spec.env.get(name) != value for spec in machine.specs.values())
+    }
+    if other:
+        said = ", ".join(f"{name}={value}" for name, value in other.items())
+        return "warn", f"in this shell, and not so in every launch: {said}", wanted, fix
+    return "pass", "nothing in this shell that a launch does not have", wanted, ""
+
+
+def _mark(told: Mapping[str, Any]) -> str:
+    hashes = {one["path"]: str(one["sha256"])[:12] for one in told["candidates"]}
+    path = told["loaded"]
+    return f"{path} ({hashes.get(path, 'not hashed')})" if path else "no sitecustomize"
