@@ -34,11 +34,16 @@ _MOST_BYTES = 1 << 24
 def read_folder(folder: Path, configurations: Sequence[str], packages: Sequence[str]) -> StackFacts:
     """The facts that ``folder`` holds, for these configurations and the ``packages`` they need.
 
-    Raises ``BadInput`` where there is no such folder, or where a JSON file in it is none.
+    Raises ``BadInput`` where there is no such folder or nothing captured in it, or where a JSON
+    file in it is none.
     """
-    if not folder.is_dir():
+    names = [PACKAGES, SERVING, *(fact.file for fact in host_facts())]
+    if not any((folder / name).is_file() for name in names):
+        what = "holds none of the captured files" if folder.is_dir() else "is no folder"
         raise BadInput(
-            f"{folder} is no folder", "captured files", f"runbook facts --capture {folder}"
+            f"{folder} {what}",
+            "what the commands of the host printed, a file each",
+            f"on the host: runbook facts --capture {folder}",
         )
     readings = {}
     for fact in host_facts():

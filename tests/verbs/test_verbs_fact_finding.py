@@ -42,7 +42,8 @@ def test_what_did_not_pass_is_told_in_words_with_its_fix():
     assert facts("--from", HOSTS / "mig-on-one-card", "--json").stderr.count("\n") == 1
 
 
-def test_an_empty_folder_leaves_everything_unknown(tmp_path):
+def test_what_was_not_captured_is_unknown(tmp_path):
+    (tmp_path / "nvcc-version.txt").write_text("bash: nvcc: command not found\n")
     said = facts(PRODUCTION, "--from", tmp_path, "-p", "stack.checks={nccl: off}")
     shown = {check["name"]: check["status"] for check in json.loads(said.stdout)["checks"]}
     assert {shown[name] for name in ("gpus", "mig", "topology", "model", "port")} == {"unknown"}
@@ -53,6 +54,7 @@ def test_an_empty_folder_leaves_everything_unknown(tmp_path):
     ("words", "said"),
     [
         (["--from", "absent"], "absent is no folder"),
+        (["--from", "{tmp}"], "holds none of the captured files"),
         (["--from", "x", "--capture", "y"], "both --from and --capture"),
         (["absent.yaml"], "No such file"),
         ([PRODUCTION, "--from", "{tmp}", "-p", "stack.checks={topologie: off}"], "topology"),
