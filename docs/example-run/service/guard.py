@@ -14,8 +14,9 @@ from __future__ import annotations
 
 Run by the interpreter that will serve, with its flags, as its user, in its environment and
 directory: ``PYTHON serving.py [OPTIONS]`` or ``PYTHON - [OPTIONS] < serving.py``. OPTIONS is JSON:
-``packages`` (names of distributions), ``files`` (paths), ``hash_up_to_bytes`` (larger files are
-not hashed), ``disks`` (paths whose file systems matter), ``tools`` (names looked for on PATH).
+``packages`` (names of distributions), ``requires_of`` (one of them), ``files`` (paths),
+``hash_up_to_bytes`` (larger files are not hashed), ``disks`` (paths whose file systems matter),
+``tools`` (names looked for on PATH).
 
 The line is ``{"probe": "serving", "facts": {...}, "reasons": {...}}``. A fact that cannot be read
 is ``null`` and has a reason; nothing raises. Sizes are bytes. Standard library alone, Python 3.8
@@ -29,6 +30,7 @@ import json
 import os
 import platform
 import pwd
+import re
 import resource
 import shutil
 import site
@@ -74,6 +76,21 @@ def _version_of(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+def read_requires(options: dict[str, Any]) -> list[str] | None:
+    """What one distribution itself requires of the packages asked for, as its metadata has it;
+    ``null`` where it is not installed."""
+    try:
+        required = metadata.requires(options.get("requires_of") or "") or []
+    except (metadata.PackageNotFoundError, ValueError):
+        return None
+    asked = {_plain(name) for name in options.get("packages", [])}
+    return [one for one in required if _plain(re.split(r"[^\w.-]", one)[0]) in asked]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def read_sys_path(options: dict[str, Any]) -> list[str]:
@@ -350,6 +367,7 @@ def _sha256(path: str) -> str:
 READERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "python": read_python,
     "packages": read_packages,
+    "requires": read_requires,
     "sys_path": read_sys_path,
     "sitecustomize": read_sitecustomize,
     "usercustomize": read_usercustomize,
@@ -569,7 +587,7 @@ def parse_matrix(text: str) -> dict[str, Any]:
     text is cut off; ``cpus`` and ``numa``: affinity a GPU, ``None`` where there is none;
     ``faults``: what is missing or contradicts itself.
     """
-    header, rows, affinity = _lines_of(text)
+    header, rows, affinity = _lines_of(_without_cut_word(text))
     names = list(dict.fromkeys(_GPU.findall(header))) or list(rows)
     cells = [_cells(rows.get(name, []), len(names)) for name in names]
     rests = [affinity.get(name, []) for name in names]
@@ -582,6 +600,12 @@ def parse_matrix(text: str) -> dict[str, Any]:
         "numa": [rest[1] if columns == 2 else None for rest in whole],
         "faults": _faults(names, cells, rows),
     }
+
+
+def _without_cut_word(text: str) -> str:
+    """The text without its last word where nothing says that the word is whole."""
+    last = re.search(r"\S+\Z", text)
+    return text if last is None or last[0] in ("X", "N/A") else text[: last.start()]
 
 
 def _lines_of(text: str) -> tuple[str, dict[str, list[str]], dict[str, list[str]]]:
@@ -827,10 +851,18 @@ def _closed(path: str) -> bool:
     return not (there.is_dir() and os.access(there, os.W_OK | os.X_OK))
 
 
-def judge_gpus(wanted: list[dict[str, str]] | None, found: list[dict[str, Any]] | None) -> Answer:
-    """The very cards, under the driver that was measured with."""
-    if not wanted:
+def judge_gpus(
+    wanted: list[dict[str, str]] | None, found: list[dict[str, Any]] | None, count: int = 0
+) -> Answer:
+    """The very cards, under the driver that was measured with; where these are not known, as many
+    as are wanted."""
+    if not wanted and not count:
         return NOT_MEASURED
+    if not wanted:
+        aim = f"{count} or more GPUs"
+        if found is None:
+            return "unknown", "nvidia-smi does not answer", aim
+        return ("pass" if len(found) >= count else "fail"), _cards(found), aim
     aim = _cards(wanted)
     if found is None:
         return "unknown", "nvidia-smi does not answer", aim
@@ -839,9 +871,9 @@ def judge_gpus(wanted: list[dict[str, str]] | None, found: list[dict[str, Any]] 
     return ("fail" if gone or _cards(found) != aim else "pass"), said, aim
 
 
-def judge_gpu_memory(wanted: list[Any], found: list[dict[str, Any]] | None) -> Answer:
+def judge_gpu_memory(count: int, found: list[dict[str, Any]] | None) -> Answer:
     """Nobody must hold the memory of the cards."""
-    if not wanted:
+    if not count:
         return NOT_MEASURED
     aim = f"at most {GPU_USED_SHARE:.0%} of each card in use"
     used: list[Any] = [card.get("used") for card in found or [{}]]
@@ -973,8 +1005,8 @@ def judge(expected: dict[str, Any], thorough: bool = False) -> list[dict[str, st
     levels: dict[str, str] = {n: v for n, v in expected["levels"].items() if v != "off"}
     facts = read_serving(expected, thorough)
     cards = None
-    if expected["gpus"] and ("gpus" in levels or "gpu_memory" in levels):
-        cards = read_gpus(0 if thorough else len(expected["gpus"]))
+    if count_of(expected) and ("gpus" in levels or "gpu_memory" in levels):
+        cards = read_gpus(0 if thorough else count_of(expected))
     findings = []
     for name, level in levels.items():
         status, found, wanted = answer(name, expected, facts, cards)
@@ -982,6 +1014,11 @@ def judge(expected: dict[str, Any], thorough: bool = False) -> list[dict[str, st
             {"name": name, "level": level, "status": status, "found": found, "wanted": wanted}
         )
     return findings
+
+
+def count_of(expected: dict[str, Any]) -> int:
+    """How many cards are waited for: those that were measured with, or those asked for."""
+    return len(expected["gpus"]) or int(expected.get("gpu_count") or 0)
 
 
 def answer(name: str, expected: dict[str, Any], facts: dict[str, Any], cards: Any) -> Answer:
@@ -1004,9 +1041,9 @@ def answer(name: str, expected: dict[str, Any], facts: dict[str, Any], cards: An
         free = [room["free_bytes"] for room in (facts.get("disks") or {}).values()]
         return judge_room(min(free, default=None), expected["least_disk_gib"])
     if name == "gpus":
-        return judge_gpus(expected["gpus"], cards)
+        return judge_gpus(expected["gpus"], cards, count_of(expected))
     if name == "gpu_memory":
-        return judge_gpu_memory(expected["gpus"], cards)
+        return judge_gpu_memory(count_of(expected), cards)
     if name == "topology":
         return judge_topology(expected.get("topology"))
     if name == "nccl":
