@@ -21,6 +21,7 @@ from runbook.benchmark.figures import (
 )
 from runbook.benchmark.gpu_samples import sampled
 from runbook.benchmark.measurements import place_of
+from runbook.benchmark.surroundings import links_of
 from runbook.cells import Cell
 from runbook.checks import Check
 from runbook.engines.base import Counters, ServerInfo
@@ -159,7 +160,8 @@ def _watched(bench: Bench, life: Life, server: RunningServer) -> Callable[[], bo
     stack, began = bench.params.stack, time.monotonic()
     told = began
     nccl = [f"{k}={v}" for k, v in sorted(life.spec.env.items()) if k.startswith("NCCL_")]
-    settings = f"with {' '.join(nccl) or 'no NCCL settings'}, topology {stack.topology or 'any'}"
+    links = links_of(bench.stack) or stack.topology or "unknown"
+    settings = f"with {' '.join(nccl) or 'no NCCL settings'}, topology {links}"
     silent_s = bench.params.server.timeouts.silent_s
     watch = cards.HangWatch(server.log_tail, silent_s, settings, stack)
 

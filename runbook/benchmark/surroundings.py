@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from runbook.probe.topology import topology_class
+
 Surroundings = Mapping[str, str | None]
 
 
@@ -32,6 +34,13 @@ def surroundings_of(stack: Mapping[str, Any], config: str) -> dict[str, str | No
         "NCCL, its settings files and its graph": _mark_of_nccl(told),
         **(told.get("packages") or {}),
     }
+
+
+def links_of(stack: Mapping[str, Any]) -> str | None:
+    """The class of the links between the cards as it was seen, ``None`` where it was not."""
+    host = (stack.get("readings") or {}).get("host") or {}
+    matrix = (host.get("topology") or {}).get("value")
+    return topology_class(matrix) if matrix else None
 
 
 def changes(before: Surroundings, now: Surroundings) -> list[str]:

@@ -644,11 +644,13 @@ def test_cards_are_waited_for_and_a_start_that_hangs_on_them_is_ended(
         "stack": {"gpus": 1},
         "server": {"timeouts": timeouts},
     }
-    found = by_place(bench(BASELINE, {"name": "stuck"}, engine=Stuck(mark), **settings))
+    seen = stack_with(tmp_path / "host", "aaaabbbb")
+    measured = bench(BASELINE, {"name": "stuck"}, engine=Stuck(mark), on=seen, **settings)
+    found = by_place(measured)
     stuck = found["stuck", 1, 1]
     assert found["baseline", 1, 1].usable and stuck.status == "not_run"
     assert "NCCL deadlock suspected: GPU 0 100 % 128 W, and no line in its log" in stuck.note
-    assert "with NCCL_P2P_LEVEL=SYS, topology any; its log: Init torch" in stuck.note
+    assert "with NCCL_P2P_LEVEL=SYS, topology system; its log: Init torch" in stuck.note
     assert not Path(f"/proc/{mark.read_text().strip()}").exists()
 
     smi.write_text("#!/bin/sh\necho 0, 80000, 0, 90.0, 600.00\n")
