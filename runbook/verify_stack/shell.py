@@ -26,8 +26,8 @@ _TELLING = re.compile(
 
 
 def read_shell(host: Host, specs: Mapping[str, LaunchSpec]) -> Reading:
-    """The variables of this shell that decide how a server runs, and the ``sitecustomize`` that
-    the serving interpreter would load with its path to modules."""
+    """The variables of this shell that decide how a server runs; where a launch has no path to
+    modules and the shell has one, the ``sitecustomize`` that would be loaded with it."""
     if host.kind != "local":
         return Reading(reason="the server runs on another host than this shell", absent=True)
     variables = {
@@ -37,8 +37,8 @@ def read_shell(host: Host, specs: Mapping[str, LaunchSpec]) -> Reading:
     }
     loaded: dict[str, Any] = {}
     for config, spec in specs.items():
-        if variables.get(_PATCHES, "") != spec.env.get(_PATCHES, ""):
-            env = {**spec.env, _PATCHES: variables.get(_PATCHES, "")}
+        if variables.get(_PATCHES) and _PATCHES not in spec.env:
+            env = {**spec.env, _PATCHES: variables[_PATCHES]}
             told = ask_serving(host, replace(spec, env=env), Questions())
             loaded[config] = told.facts.get("sitecustomize")
     return Reading({"variables": variables, "sitecustomize": loaded})

@@ -194,6 +194,7 @@ def test_a_slider_redraws_answer_and_figure(page, lab, shots):
         "before => document.querySelector('img.widget-image').src !== before", arg=drawn
     )
     page.wait_for_function(IDLE, timeout=60_000)
+    page.wait_for_timeout(2000)  # the last drawing follows the last step, with an idle kernel
     assert answer.inner_text() != said
     picture.evaluate("one => one.scrollIntoView({block: 'end'})")
     page.screenshot(path=shots / "sliders.png")

@@ -48,7 +48,7 @@ def test_the_notebook_takes_the_results_of_each_tool(tool, capsys):
     assert stages.chosen_verdict(work, decision).ok
     assert "production_v2.md" in str(stages.write_draft(work, decision))
     record = (work.folder / "production_v2.md").read_text()
-    assert "defines them" in record and "C=1 loses 6.4 %" in record
+    assert "defines them" in record and "at C=1, the lowest load, speed: −6.4 %" in record
     step = work.run.step("benchmark")
     assert step.reason == f"figures of {CASES / tool}, not measured by this run"
     assert "rehearsal" not in record

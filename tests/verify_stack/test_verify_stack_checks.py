@@ -121,7 +121,7 @@ def test_a_right_stack_is_positive_and_gpus_are_skipped_and_said():
     assert {name for name, status in by_status.items() if status == "skipped"} == {
         *CARD_CHECKS,
         *ACCELERATED_CHECKS,
-        *("packages", "draft", "draft_fits", "tools"),
+        *("packages", "draft", "draft_fits", "tools", "shell"),
     }
     assert set(by_status.values()) == {"pass", "skipped"}
     assert next(c for c in found.checks if c.name == "gpus").found == HOST["gpus"].reason

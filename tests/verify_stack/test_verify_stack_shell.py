@@ -39,6 +39,8 @@ def test_patches_that_only_the_shell_has_fail_with_both_files(shell, tmp_path):
     assert "baseline loads no sitecustomize" in found.found
     served = replace(SERVED, env={**SERVED.env, "PYTHONPATH": str(tmp_path)})
     assert seen(served, **told).status == "pass"
+    decided = replace(SERVED, env={**SERVED.env, "PYTHONPATH": "/elsewhere"})
+    assert seen(decided, **told).status == "warn"
 
 
 def test_variables_that_only_the_shell_has_warn_and_secrets_are_not_told(shell):
