@@ -15,6 +15,10 @@ from runbook.errors import BadInput
 CellStatus = Literal["ok", "void", "server_died", "not_run"]
 
 
+#: A server that ran fewer at once than this share of what was asked is not called by that number.
+BUSY_SHARE = 0.9
+
+
 @dataclass(frozen=True)
 class Cell:
     """Figures of one cell; ``None`` is unknown. ``life`` is numbered over the whole run.
@@ -61,6 +65,14 @@ class Cell:
     def usable(self) -> bool:
         """Whether the cell may be compared."""
         return self.status == "ok" and self.output_tok_s is not None
+
+    @property
+    def ran_fewer(self) -> bool:
+        """Whether its server ran fewer requests at once, by its own word, than it is called by."""
+        if self.running is None:
+            return False
+        short = self.concurrency - self.running
+        return self.running < BUSY_SHARE * self.concurrency and short > 1
 
     @property
     def mark(self) -> str:

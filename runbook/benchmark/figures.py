@@ -21,8 +21,6 @@ LATE_SHARE, LATE_MS = 0.2, 5.0
 #: A round trip longer than this share of a request, or of the time to its first token, is told;
 #: beyond the second of each pair the way is measured, not the server.
 REQUEST_SHARE, FIRST_TOKEN_SHARE = (0.004, 0.02), (0.1, 0.5)
-#: A server that ran fewer at once than this share of what was asked is not called by that number.
-BUSY_SHARE = 0.9
 #: A second half that is faster than the first by more is told, of loads of so many rounds or more.
 RISE_SHARE, MIN_RISE_ROUNDS = 0.25, 3
 #: How the kind of prompts begins that are no text: drafts of loops are accepted all the more.
@@ -237,10 +235,6 @@ def _is_late(cell: Cell, late_ms: float) -> bool:
     return _is_beyond(cell.loop_lag_ms, cell, late_ms)
 
 
-def _is_short(running: float, concurrency: int) -> bool:
-    return running < BUSY_SHARE * concurrency and concurrency - running > 1
-
-
 def rise_within(records: Sequence[Record], streams: int) -> float | None:
     """By how much the second half of a load was faster than the first, where that is more than a
     warm load does; of the time with all streams at work."""
@@ -276,7 +270,7 @@ def _lag_said(cell: Cell) -> str:
 
 
 def _remarks(cell: Cell, records: Sequence[Record], evidence: Evidence) -> Iterable[str]:
-    if cell.running is not None and _is_short(cell.running, cell.concurrency):
+    if cell.ran_fewer:
         yield (
             f"({cell.running:.0f}/{cell.concurrency}): the server ran {cell.running:g} at once by "
             "its own log, the others waited"

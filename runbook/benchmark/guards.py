@@ -12,18 +12,19 @@ from typing import Any
 
 from runbook.benchmark.gpu_samples import Sampled, compare_clocks
 from runbook.benchmark.measurements import (
+    DRIFT_P,
     Totals,
     by_place,
     compare_settings,
     compare_totals,
     drift_of,
-    find_drift,
     key_of,
     place_of,
+    range_of,
 )
 from runbook.benchmark.texts import VOID_BY_REPETITION
 from runbook.cells import Cell
-from runbook.checks import Check, counted
+from runbook.checks import Check, Status, counted
 from runbook.engines.base import SUSPICIOUS_ACCEPTANCE
 from runbook.params import Params
 
@@ -80,8 +81,8 @@ def _cap(measured: Measured) -> Check:
     if len(known) < len(caps) or not caps:
         missing = ", ".join(config for config in caps if config not in known)
         return Check("request cap", "unknown", f"{found}; not told: {missing}".strip("; "), wanted)
-    status = "fail" if min(known.values()) < most else "warn" if len({*known.values()}) > 1 else ""
-    return Check("request cap", status or "pass", found, wanted)  # type: ignore[arg-type]
+    status: Status = "warn" if len({*known.values()}) > 1 else "pass"
+    return Check("request cap", "fail" if min(known.values()) < most else status, found, wanted)
 
 
 def _settings(measured: Measured) -> Check:
@@ -103,26 +104,19 @@ def _tokens(measured: Measured, what: str) -> Check:
     unlike = _unlike(measured, what)
     if unlike:
         return Check(what, "warn", "; ".join(unlike), wanted)
-    counts: dict[str, set[int | None]] = {}
+    counts: dict[str, list[int]] = {}
     for cell in measured.usable:
         own = measured.totals.get(key_of(cell), {}).get(what)
-        counts.setdefault(place_of(cell), set()).add(own)
-    if not counts or any(None in own for own in counts.values()):
+        if own is None:
+            return Check(what, "unknown", "usage does not tell them in every cell", wanted)
+        counts.setdefault(place_of(cell), []).append(own)
+    if not counts:
         return Check(what, "unknown", "usage does not tell them in every cell", wanted)
-    shown = {
-        place: " to ".join(map(str, sorted({min(own, key=_int), max(own, key=_int)}, key=_int)))
-        for place, own in counts.items()
-    }
-    return Check(what, "pass", _at_each(shown), wanted)
+    return Check(what, "pass", _at_each({at: range_of(own) for at, own in counts.items()}), wanted)
 
 
 def _unlike(measured: Measured, what: str) -> list[str]:
-    remarks = compare_totals(measured.cells, measured.totals)
-    return [one for one in remarks if f": {what} of" in one]
-
-
-def _int(value: int | None) -> int:
-    return value or 0
+    return compare_totals(measured.cells, measured.totals, [what])
 
 
 def _prefix_cache(measured: Measured) -> Check:
@@ -169,11 +163,11 @@ def _in_flight(measured: Measured) -> Check:
     above = [cell for cell in measured.cells if (cell.max_in_flight or 0) > cell.concurrency]
     if not most:
         return Check("in flight", "unknown", "not recorded", wanted)
-    short = [cell for cell in measured.usable if cell.note.startswith("(")]
+    short = [cell for cell in measured.usable if cell.ran_fewer]
     found = _at_each(most)
     if short:
         found += "; the server ran fewer: " + _listed(
-            f"{key_of(cell)} {cell.note.partition(':')[0]}" for cell in short
+            f"{key_of(cell)} ({cell.running:.0f}/{cell.concurrency})" for cell in short
         )
     return Check("in flight", "fail" if above else "warn" if short else "pass", found, wanted)
 
@@ -197,9 +191,9 @@ def _lives(measured: Measured) -> Check:
     found = _each(lives, "{}")
     if ages:
         found += f"; cells began {min(ages):.0f} to {max(ages):.0f} s after a server was ready"
-    status = "pass" if lives and min(lives.values()) >= 2 else "warn"
+    status: Status = "pass" if lives and min(lives.values()) >= 2 else "warn"
     wanted = "two or more of each, in random order within a block"
-    return Check("server lives", status, found, wanted)  # type: ignore[arg-type]
+    return Check("server lives", status, found, wanted)
 
 
 def _drift(measured: Measured) -> Check:
@@ -208,7 +202,7 @@ def _drift(measured: Measured) -> Check:
     if p is None:
         return Check("drift", "unknown", "too few lives to tell", wanted)
     found = f"{change:+.1%} over the lives of the run, p = {p:.2g}"
-    return Check("drift", "warn" if find_drift(measured.cells) else "pass", found, wanted)
+    return Check("drift", "warn" if p < DRIFT_P else "pass", found, wanted)
 
 
 def _repetition(measured: Measured) -> Check:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from runbook import cells, intervals, params
 from runbook.bounded import parse_json
-from runbook.cells import Cell
+from runbook.cells import Cell, point_label
 from runbook.checks import Verdict, counted
-from runbook.decision import Point
 from runbook.errors import BadInput, NotHere
 
 _LINE_CHARACTERS = 160
@@ -21,6 +20,8 @@ _LINE_CHARACTERS = 160
 COLD_SHARE = 0.25
 #: Below this many tokens a verify step, nothing is accepted but by chance.
 USELESS_LENGTH = 1.05
+#: What is counted over the requests of a cell, and alike in all configurations.
+COUNTED = ("prompt tokens", "output tokens", "cached prompt tokens")
 #: A slope that chance gives this rarely is called drift.
 DRIFT_P = 0.01
 
@@ -44,7 +45,7 @@ def key_of(cell: Cell) -> str:
 
 def place_of(cell: Cell) -> str:
     """Where a cell was measured: ``C=8``, or ``C=8, context 65536``."""
-    return Point(cell.concurrency, cell.context_tokens).label
+    return point_label(cell.concurrency, cell.context_tokens)
 
 
 def by_place(cell: Cell) -> tuple[int, int]:
@@ -108,20 +109,22 @@ def find_useless_drafts(found: Iterable[Cell]) -> list[str]:
     ]
 
 
-def compare_totals(found: Iterable[Cell], totals: Totals) -> list[str]:
+def compare_totals(
+    found: Iterable[Cell], totals: Totals, names: Sequence[str] = COUNTED
+) -> list[str]:
     """Where configurations were not asked, or did not answer, the same number of tokens."""
     usable = [cell for cell in found if cell.usable and not cell.errors]
     remarks = []
     for place in dict.fromkeys(map(place_of, sorted(usable, key=by_place))):
         here = [cell for cell in usable if place_of(cell) == place]
-        for what in ("prompt tokens", "output tokens", "cached prompt tokens"):
+        for what in names:
             counts: dict[str, set[int]] = {}
             for cell in here:
                 count = totals.get(key_of(cell), {}).get(what)
                 counts.setdefault(cell.config, set()).update([] if count is None else [count])
             known = {name: tokens for name, tokens in counts.items() if tokens}
             if len({frozenset(tokens) for tokens in known.values()}) > 1:
-                shown = ", ".join(f"{name} {_range(tokens)}" for name, tokens in known.items())
+                shown = ", ".join(f"{name} {range_of(tokens)}" for name, tokens in known.items())
                 remarks.append(f"{place}: {what} of a cell differ: {shown}")
     return remarks
 
@@ -192,7 +195,8 @@ def find_drift(found: Sequence[Cell]) -> list[str]:
     ]
 
 
-def _range(counts: set[int]) -> str:
+def range_of(counts: Collection[int]) -> str:
+    """The least and the greatest of some counts in words, one alone where they are the same."""
     low, high = min(counts), max(counts)
     return str(low) if low == high else f"{low} to {high}"
 

@@ -1,7 +1,8 @@
 """What hands a service over to monitoring: a scrape and alert rules for Prometheus, and a check
 that it lives, from the measured figures.
 
-Pure text. A rule stands on a figure of the run or on none: each says which.
+Rendering is pure; ``record_monitoring`` writes it all into a run folder. A rule stands on a figure
+of the run or on none: each says which.
 """
 
 from __future__ import annotations

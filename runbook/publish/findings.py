@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from runbook import intervals
 from runbook.cells import Cell, point_label
 from runbook.checks import counted
+from runbook.load.manifest import spread
 from runbook.publish.artefacts import Artefacts
 from runbook.publish.state import sentence, status_in_document
 from runbook.publish.tables import (
@@ -184,11 +184,10 @@ def _lengths(found: Artefacts) -> str:
 
 
 def _percentiles(values: Sequence[int]) -> str:
-    marks = [values[0]] * 99
-    if len(values) > 1:
-        marks = [round(mark) for mark in statistics.quantiles(values, n=100, method="inclusive")]
-    shown = ", ".join(f"p{percent} {marks[percent - 1]}" for percent in (50, 90, 99))
-    return f"{shown}, longest {max(values)} ({counted(len(values), 'request')})"
+    found = spread(values)
+    assert found is not None
+    marks = f"p50 {round(found.p50)}, p90 {round(found.p90)}, p99 {round(found.p99)}"
+    return f"{marks}, longest {found.greatest} ({counted(found.count, 'request')})"
 
 
 def _acceptance_by_kind(found: Artefacts) -> str:
@@ -276,7 +275,7 @@ def _benchmark_row(cells: Sequence[Cell]) -> dict[str, Any]:
     span = "no interval"
     if estimate is not None and estimate.low is not None and estimate.high is not None:
         span = f"{number(estimate.low, 1)} to {number(estimate.high, 1)}"
-    running = mean(cell.running for cell in usable if cell.note.startswith("("))
+    running = mean(cell.running for cell in usable if cell.ran_fewer)
     return {
         "configuration": first.config,
         "C": first.concurrency if running is None else f"{first.concurrency} ({running:.0f} ran)",

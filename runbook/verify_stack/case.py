@@ -45,12 +45,8 @@ class Machine:
 
     def variables(self) -> dict[str, dict[str, str]]:
         """Of each configuration the variables it gets, and those set at the start of Python."""
-        found = {}
-        for name, spec in self.specs.items():
-            serving = self.facts.serving.get(name, ServingFacts({}, {}))
-            changed = serving.facts.get("environment") or {}
-            found[name] = {**spec.env, **changed.get("set", {}), **changed.get("changed", {})}
-        return found
+        seen = self.facts.seen()
+        return {name: {**spec.env, **seen.variables(name)} for name, spec in self.specs.items()}
 
     def p2p_is_off(self) -> bool:
         """Whether every configuration forbids NCCL to let cards talk to one another."""

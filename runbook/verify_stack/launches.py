@@ -240,13 +240,22 @@ def _is_passed_over(part: Mapping[str, Any]) -> bool:
     return bool(part["candidates"]) and part["loaded"] is None and not part["switched_off"]
 
 
+def loaded_file(part: Mapping[str, Any]) -> str:
+    """The file that Python loads with its hash, empty where it loads none."""
+    path = part["loaded"]
+    return f"{path} ({_hashes(part).get(path, 'not hashed')})" if path else ""
+
+
 def _loaded(part: Mapping[str, Any]) -> str | None:
     """The file that was loaded with its hash, and those it shadows."""
-    hashes = {one["path"]: str(one["sha256"])[:12] for one in part["candidates"]}
-    path = part["loaded"]
-    others = [f"{one} ({digest})" for one, digest in hashes.items() if one != path]
-    told = [f"{path} ({hashes.get(path, 'not hashed')})"] if path else []
-    return ", ".join(told + [f"not loaded: {', '.join(others)}"] * bool(others)) or None
+    shadowed = {path: digest for path, digest in _hashes(part).items() if path != part["loaded"]}
+    others = ", ".join(f"{path} ({digest})" for path, digest in shadowed.items())
+    said = [loaded_file(part), f"not loaded: {others}" if others else ""]
+    return ", ".join(filter(None, said)) or None
+
+
+def _hashes(part: Mapping[str, Any]) -> dict[str, str]:
+    return {one["path"]: str(one["sha256"])[:12] for one in part["candidates"]}
 
 
 def _where_gpus_are(judge: Callable[[Launch], Answer]) -> Callable[[Launch], Answer]:

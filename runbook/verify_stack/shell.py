@@ -18,6 +18,7 @@ from runbook.launch.spec import LaunchSpec
 from runbook.probe.ask import Questions, ask_serving
 from runbook.verify_stack.case import Answer, Machine
 from runbook.verify_stack.facts import Reading
+from runbook.verify_stack.launches import loaded_file
 
 _PATCHES = "PYTHONPATH"
 _TELLING = re.compile(
@@ -54,21 +55,16 @@ def same_as_shell(machine: Machine) -> Answer:
     fix = "what the server needs belongs into server.env; what it does not need: unset it here"
     for config, there in shell["sitecustomize"].items():
         here = machine.facts.serving[config].facts.get("sitecustomize")
-        if here and there and _mark(here) != _mark(there):
-            found = f"{config} loads {_mark(here)}, with this shell's {_PATCHES} {_mark(there)}"
+        if here and there and loaded_file(here) != loaded_file(there):
+            told, other = (loaded_file(one) or "no sitecustomize" for one in (here, there))
+            found = f"{config} loads {told}, with this shell's {_PATCHES} {other}"
             return "fail", found, wanted, f"set {_PATCHES} in server.env, or unset it here"
-    other = {
+    alone = {
         name: value
         for name, value in shell["variables"].items()
         if any(spec.env.get(name) != value for spec in machine.specs.values())
     }
-    if other:
-        said = ", ".join(f"{name}={value}" for name, value in other.items())
+    if alone:
+        said = ", ".join(f"{name}={value}" for name, value in alone.items())
         return "warn", f"in this shell, and not so in every launch: {said}", wanted, fix
     return "pass", "nothing in this shell that a launch does not have", wanted, ""
-
-
-def _mark(told: Mapping[str, Any]) -> str:
-    hashes = {one["path"]: str(one["sha256"])[:12] for one in told["candidates"]}
-    path = told["loaded"]
-    return f"{path} ({hashes.get(path, 'not hashed')})" if path else "no sitecustomize"

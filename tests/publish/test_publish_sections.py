@@ -322,7 +322,7 @@ def test_where_nothing_was_sent_no_load_is_claimed(run):
 def test_a_cell_is_not_called_by_more_than_its_server_ran(run):
     """107 of 128 ran, and answers began long after thoughts did."""
     measured = cells.read(run.path / "cells.csv")
-    few = {"note": "(7/8): the server ran 7 at once", "running": 7.1, "ttfat_p50_ms": 1830.0}
+    few = {"note": "(7/8): the server ran 7 at once", "running": 6.9, "ttfat_p50_ms": 1830.0}
     changed = [replace(one, **few) if one.concurrency == 8 else one for one in measured]
     assert "TTFAT" not in str(sections.benchmark_table(run.path))
     run.write("cells.csv", cells.to_csv(changed))
