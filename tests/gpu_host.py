@@ -94,6 +94,7 @@ def parameters(**benchmark):
     values["server"].update(port=free_port(), timeouts={"start_s": 60, "stop_s": 20})
     values["server"]["env"]["PYTHONPATH"] = "/root/patches"
     short = {"concurrencies": [1, 10], "requests": 2, "rounds": 1, "warmup_agree": None}
+    short["client_lag_ms"] = 1000.0  # tests run beside others
     values["benchmark"].update({**short, "window": "whole", **benchmark})
     values["workload"]["output_tokens"] = 16
     mix = [{"concurrency": 1, "share": 0.15}, {"concurrency": 10, "share": 0.85}]

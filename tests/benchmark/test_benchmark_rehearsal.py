@@ -23,7 +23,8 @@ def short_rehearsal(port: int) -> Params:
         [
             f"server.port={port}",
             "workload.output_tokens=32",
-            "benchmark={concurrencies: [1, 2], requests: 2, rounds: 1, warmup: 0, blocks: 1}",
+            "benchmark={concurrencies: [1, 2], requests: 2, rounds: 1, warmup: 0, blocks: 1, "
+            "client_lag_ms: 1000}",  # tests run beside others
             "choose.mix=[{concurrency: 1, share: 1}]",
         ],
     )
