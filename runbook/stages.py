@@ -202,8 +202,7 @@ def final_choice(work: Work) -> str:
         raise NotChosen(
             f"{work.folder} holds no choice that may be installed",
             "a clear choice, the expected one where one is expected",
-            "measure afresh with more blocks, or set choose.override with reason and name: "
-            "runbook run PARAMS --from choose",
+            "measure more blocks, or set choose.override with reason and name",
         )
     return choice
 

@@ -21,7 +21,7 @@ from runbook.benchmark.figures import (
 )
 from runbook.benchmark.gpu_samples import sampled
 from runbook.benchmark.measurements import place_of
-from runbook.benchmark.surroundings import links_of
+from runbook.benchmark.surroundings import links_of, told_of
 from runbook.cells import Cell
 from runbook.checks import Check
 from runbook.engines.base import Counters, ServerInfo
@@ -214,7 +214,8 @@ def _measure_cell(
             load, counted, log = _send_counted(bench, server, launch.info, cell)
     if cell.context_tokens:
         remarks = (*remarks, remark_on_length(load.records, cell.context_tokens))
-    checks = bench.engine.check_cell(counted, life.configuration) if counted else []
+    told = told_of(bench.stack, life.configuration.name)
+    checks = bench.engine.check_cell(counted, life.configuration, told) if counted else []
     evidence = Evidence(
         accept_length=bench.engine.acceptance_length(counted) if counted else None,
         max_concurrency=launch.info.max_concurrency,

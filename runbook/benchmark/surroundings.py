@@ -14,6 +14,11 @@ from typing import Any
 
 from runbook.probe.topology import topology_class
 
+_LOADED_OPTIONS = (
+    "/proc/driver/nvidia/params",
+    "/sys/module/nvidia_uvm/parameters/uvm_disable_hmm",
+)
+
 Surroundings = Mapping[str, str | None]
 
 
@@ -22,11 +27,13 @@ def surroundings_of(stack: Mapping[str, Any], config: str) -> dict[str, str | No
     if not stack:
         return {}
     readings = stack.get("readings") or {}
-    told = ((readings.get("serving") or {}).get(config) or {}).get("facts") or {}
-    cards = ((readings.get("host") or {}).get("gpus") or {}).get("value") or {}
+    told = told_of(stack, config)
+    host = readings.get("host") or {}
+    cards = (host.get("gpus") or {}).get("value") or {}
     return {
         **(stack.get("fingerprints") or {}),
         "driver": _counted(card["driver_version"] for card in cards.get("gpus", ())),
+        "options of the driver": _mark_of_driver(host),
         "power limit in W": _counted(card["power_limit_w"] for card in cards.get("gpus", ())),
         "kernel": (told.get("kernel") or {}).get("release"),
         "Python": (told.get("python") or {}).get("version"),
@@ -34,6 +41,13 @@ def surroundings_of(stack: Mapping[str, Any], config: str) -> dict[str, str | No
         "NCCL, its settings files and its graph": _mark_of_nccl(told),
         **(told.get("packages") or {}),
     }
+
+
+def told_of(stack: Mapping[str, Any], config: str) -> Mapping[str, Any]:
+    """What the probes told of one configuration's launch; empty where they were not asked."""
+    serving = ((stack.get("readings") or {}).get("serving") or {}).get(config) or {}
+    told: Mapping[str, Any] = serving.get("facts") or {}
+    return told
 
 
 def links_of(stack: Mapping[str, Any]) -> str | None:
@@ -58,6 +72,13 @@ def changes(before: Surroundings, now: Surroundings) -> list[str]:
 def _counted(values: Iterable[Any]) -> str | None:
     counts = Counter(map(str, values))
     return ", ".join(f"{count} x {value}" for value, count in sorted(counts.items())) or None
+
+
+def _mark_of_driver(host: Mapping[str, Any]) -> str | None:
+    """A hash of the options that the loaded modules have, whatever modprobe.d asks for."""
+    settings = (host.get("settings") or {}).get("value") or {}
+    loaded = {name: settings[name] for name in _LOADED_OPTIONS if name in settings}
+    return _mark(loaded) if loaded else None
 
 
 def _mark_of_start(told: Mapping[str, Any]) -> str | None:

@@ -143,8 +143,11 @@ class Engine(Protocol):
         ``resolved``: what its own parser made of the arguments before the start.
         """
 
-    def check_cell(self, cell: Counters, configuration: Configuration) -> list[Check]:
-        """Whether the draft was really used over a cell."""
+    def check_cell(
+        self, cell: Counters, configuration: Configuration, told: Mapping[str, Any] | None = None
+    ) -> list[Check]:
+        """Whether the draft was really used over a cell. ``told``: what the probes told of its
+        launch, where the host was asked."""
 
     def check_stack(self, params: Params, seen: Seen) -> list[Check]:
         """Whether these configurations can exist on what was seen, before any start."""

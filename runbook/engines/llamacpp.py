@@ -144,7 +144,9 @@ class LlamaCpp:
         fix = "" if status == "pass" else _ask_again(configuration)
         return [Check("speculation", status, info.speculation, asked, fix)]
 
-    def check_cell(self, cell: Counters, configuration: Configuration) -> list[Check]:
+    def check_cell(
+        self, cell: Counters, configuration: Configuration, told: Mapping[str, Any] | None = None
+    ) -> list[Check]:
         """Whether drafts were proposed and accepted exactly where speculation was asked for."""
         asked = asked_speculation(configuration)
         if cell.drafted is None:

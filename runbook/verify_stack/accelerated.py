@@ -34,7 +34,7 @@ def check_torch(launch: Launch) -> Answer:
     if old:
         needed = DRIVER_OF_CUDA[torch["cuda"].split(".")[0]]
         return "fail", f"{found}; driver {old[0]}", f"driver {needed}", "install a newer driver"
-    if sm.startswith("sm_12") and not torch["cuda"].startswith("13"):
+    if sm.startswith("sm_12") and in_range(torch["cuda"], "<13"):
         return "warn", found, "CUDA 13 for these cards", fix
     return "pass", found, wanted, ""
 
@@ -54,8 +54,13 @@ def _is_too_old(driver: str, cuda: str) -> bool:
 
 
 def _runs_on(sm: str, arch_list: list[str]) -> bool:
-    """Whether kernels for ``sm`` are built in: as they are, or by their family ("sm_120f")."""
-    return any(re.fullmatch(rf"{sm}[af]?", name) for name in arch_list)
+    """Whether kernels for ``sm`` are built in: for it ("sm_120a"), or for a card of its generation
+    that is not newer, without features of that card alone ("sm_86", "sm_120f")."""
+    generation, minor = sm[:-1], sm[-1]
+    built = [re.fullmatch(rf"{generation}(\d)([af]?)", name) for name in arch_list]
+    return any(
+        one[1] == minor or (one[1] <= minor and one[2] != "a") for one in built if one is not None
+    )
 
 
 def check_kernels(launch: Launch) -> Answer:
@@ -74,7 +79,7 @@ def check_kernels(launch: Launch) -> Answer:
         )
     if packages.get("sgl-kernel") and packages.get("sglang-kernel"):
         return "warn", found, wanted, "remove sgl-kernel: newer releases call it sglang-kernel"
-    if launch.case.variables()[launch.name].get(_UNCHECKED, "0") not in ("", "0"):
+    if launch.case.variables()[launch.name].get(_UNCHECKED):  # any text counts, "0" too
         return "warn", f"{found}; {_UNCHECKED} is set", wanted, f"take {_UNCHECKED} out of env"
     return "pass", found or "none", wanted, ""
 

@@ -18,6 +18,7 @@ from runbook.verify_stack import gpus
 from runbook.verify_stack.gpus import plain, rows_of
 
 _OF_PROCESSES = ("gpu_uuid", "pid", "process_name", "used_mib")
+_UNIT = re.compile(r"(?<=\d) (%|MiB|MHz)$")
 NO_DRIVER = "no NVIDIA driver on this host (nvidia-smi is not there)"
 
 SETTINGS = (
@@ -49,11 +50,15 @@ _READ_ACS = (
     "command -v lspci >/dev/null || exit 127; "
     "lspci -Dvv | grep -E '^[0-9a-f]|Bus: primary|ACSCtl|access denied'"
 )
-#: The kernel's first line is taken along: it shows that its log could be read at all.
+#: The kernel's first line is taken along: it shows that its log could be read at all. A link that
+#: goes on correcting errors must not crowd out what is worse.
 _READ_KERNEL_LOG = (
-    "{ journalctl -kb --no-pager -o short-iso 2>/dev/null || dmesg; } "
-    "| grep -aE 'Linux version|NVRM: Xid|AER:|PCIe Bus Error' | head -n 1000"
+    "{ journalctl -kb --no-pager -o short-iso 2>/dev/null || dmesg; } | awk "
+    "'/Linux version|NVRM: Xid/ || (/AER: |PCIe Bus Error/ && (/ncorrect|[Ff]atal/ || n++ < 500))' "
+    "| tail -n 2000"
 )
+#: Every port says once, at boot, that its AER is enabled.
+_FAULT = r"NVRM: Xid|AER: (?!enabled with IRQ)|PCIe Bus Error"
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,7 @@ def parse_gpu_states(text: str) -> list[dict[str, str | None]]:
     names = gpus.STATE_QUERY.split(",")
     told = [row for row in rows_of(text) if len(row) == len(names) and row[0] != "index"]
     rows = [row for row in told if all(row)]  # an empty field is one that was cut off
+    rows = [[_UNIT.sub("", field) for field in row] for row in rows]
     if not rows:
         raise ValueError(_said(text))
     return [dict(zip(names, map(gpus.value_of, row), strict=True)) for row in rows]
@@ -205,7 +211,7 @@ def parse_kernel_log(text: str) -> list[str]:
     lines = [line.strip() for line in plain(text).splitlines() if line.strip()]
     if not lines or re.search(r"permission|not permitted|No journal files", text):
         raise ValueError(_said(text))
-    faults = [line[:300] for line in lines if re.search(r"NVRM: Xid|AER:|PCIe Bus Error", line)]
+    faults = [line[:300] for line in lines if re.search(_FAULT, line)]
     if not faults and not text.endswith("\n"):
         raise ValueError("it is cut off")
     return faults

@@ -32,7 +32,11 @@ GPU_PACKAGES = (
     *("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache"),
 )
 NOT_FOUND = 127
-_NOT_THERE = r"(?i)\b{0}: ((command )?not found|no such file|not available)"
+#: As shells, ``env`` and Ubuntu say it.
+_NOT_THERE = (
+    r"(?i)\b{0}['\u2019]?: ((command )?not found|no such file|not available)"
+    r"|command '{0}' not found|(command not found|unknown command): {0}\b"
+)
 
 
 @dataclass(frozen=True)

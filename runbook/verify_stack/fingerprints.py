@@ -47,7 +47,8 @@ def _of_model(facts: StackFacts, path: str) -> str | None:
             return _digest([file["size_bytes"], file["sha256"]])
         if file and file["kind"] == "folder":
             model: dict[str, Any] = (serving.facts.get("models") or {}).get(path) or {}
-            return _digest([file["listing_sha256"], model.get("config"), model.get("index_sha256")])
+            files = [file["listing_sha256"], file.get("sha256")]
+            return _digest([*files, model.get("config"), model.get("index_sha256")])
     return None
 
 

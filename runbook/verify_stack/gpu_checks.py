@@ -22,6 +22,8 @@ def check_gpus(found: GpuList, stack: Stack) -> Check:
     lost = [
         f"{gpu} tells neither name nor UUID" for gpu in found.gpus if not (gpu.name or gpu.uuid)
     ]
+    uuids = Counter(gpu.uuid for gpu in found.gpus if gpu.uuid)
+    lost += [f"{uuid} is told {often} times" for uuid, often in uuids.items() if often > 1]
     said = counted(count, "GPU") + "".join(f"; {fault}" for fault in (*found.faults, *lost))
     if count != stack.gpus or found.faults or lost:
         fix = "see nvidia-smi and: journalctl -k -g NVRM; a lost card needs a reset or a reboot"

@@ -31,6 +31,7 @@ _NOTHING = re.compile(
     r"|.*deprecated|.*\b(lost|failed)\b",
     re.IGNORECASE,
 )
+_NOISE = re.compile(r"(-?|\S*/)(ba|da|z)?sh: .*warning: ")
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
@@ -105,8 +106,8 @@ def plain(text: str) -> str:
 
 
 def rows_of(text: str) -> list[list[str]]:
-    """The fields of every line that is not blank; any line end is one."""
-    lines = [line for line in plain(text).splitlines() if line.strip()]
+    """The fields of every line that is not blank nor a shell's warning; any line end is one."""
+    lines = [one for one in plain(text).splitlines() if one.strip() and not _NOISE.match(one)]
     return [[field.strip() for field in line.split(",")] for line in lines]
 
 

@@ -11,6 +11,7 @@ from runbook.checks import counted
 from runbook.probe.topology import fingerprint, pairs, topology_class
 from runbook.verify_stack.case import Answer, Machine, Missing
 
+_IOMMU_OPTIONS = ("iommu", "iommu.passthrough", "amd_iommu", "intel_iommu")
 _BUS_ID = r"[0-9A-Fa-f]{1,8}:[0-9A-Fa-f]{1,2}:[0-9A-Fa-f.]+"
 
 
@@ -135,18 +136,36 @@ def _holds(bridge: Mapping[str, Any], place: Sequence[str]) -> bool:
 def check_iommu(machine: Machine) -> Answer:
     """Translation of addresses between cards costs their direct traffic."""
     words = machine.value("cmdline")
-    said = [word for word in words if word.split("=")[0] in ("iommu", "amd_iommu", "intel_iommu")]
+    said = [word for word in words if word.partition("=")[0] in _IOMMU_OPTIONS]
     wanted = "iommu=pt or off on the kernel's command line"
-    values = {word.partition("=")[2] for word in said}
-    if values & {"off", "pt"}:
-        return "pass", " ".join(said), wanted, ""
     settings = machine.reading("settings").value or {}
     groups = settings.get("/sys/kernel/iommu_groups", [None])[-1]
+    passed, off = _iommu_asked(said)
+    if passed or (off and groups in (None, "0")):
+        return "pass", " ".join(said), wanted, ""
     told = {None: "groups not known", "0": "no groups"}.get(groups, f"{groups} groups")
     strict = groups not in (None, "0") and not machine.p2p_is_off()
     fix = "add iommu=pt to GRUB_CMDLINE_LINUX, update-grub, reboot; then measure both ways"
     found = f"{' '.join(said) or 'not set'}; {told}"
     return ("fail" if strict else "warn"), found, wanted, fix
+
+
+def _iommu_asked(words: Sequence[str]) -> tuple[bool, bool]:
+    """Whether addresses pass untranslated, and whether it is off, as the kernel reads its command
+    line: the last of several counts, and ``amd_iommu`` and ``intel_iommu`` know no ``pt``."""
+    passed = off = False
+    for word in words:
+        name, _, values = word.partition("=")
+        for value in values.split(","):
+            if name == "iommu" and value in ("pt", "nopt"):
+                passed = value == "pt"
+            elif name == "iommu.passthrough":
+                passed = value.lower() in ("1", "y", "on")
+            elif value == "off":
+                off = True
+            elif (name, value) == ("intel_iommu", "on"):
+                off = False
+    return passed, off
 
 
 def check_bar1(machine: Machine) -> Answer:

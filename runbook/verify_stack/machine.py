@@ -77,9 +77,10 @@ def _modprobe_options(settings: Mapping[str, Sequence[str]]) -> dict[tuple[str, 
     """Option by module and name, from every file of modprobe.d; the last one counts."""
     found = {}
     for path, lines in settings.items():
-        for match in filter(None, map(_OPTION.match, lines)):
-            if not path.startswith("/etc/modprobe.d/"):
-                continue
+        if not path.startswith("/etc/modprobe.d/"):
+            continue
+        whole = re.sub(r"\\\n", " ", "\n".join(lines)).splitlines()
+        for match in filter(None, map(_OPTION.match, whole)):
             for word in _words(match[2]):
                 name, equals, value = word.partition("=")
                 if equals:
@@ -146,7 +147,7 @@ def check_cpu_settings(machine: Machine) -> Answer:
     good = (
         not set(governors) - {stack.governor}
         and balancing in (None, "0")
-        and (swappiness is None or processors(swappiness) <= {*range(stack.max_swappiness + 1)})
+        and (not swappiness or _is_at_most(swappiness, stack.max_swappiness))
     )
     told = {"governor": governors, "numa_balancing": balancing, "swappiness": swappiness}
     silent = [name for name, value in told.items() if not value]
@@ -160,6 +161,10 @@ def check_cpu_settings(machine: Machine) -> Answer:
     wanted = f"{stack.governor}, 0, {stack.max_swappiness} or less"
     fix = "cpupower frequency-set -g performance; sysctl kernel.numa_balancing=0 vm.swappiness=10"
     return ("pass" if good else "warn"), found, wanted, fix
+
+
+def _is_at_most(text: str, most: int) -> bool:
+    return text.isdecimal() and int(text) <= most
 
 
 def check_huge_pages(machine: Machine) -> Answer:
@@ -227,7 +232,7 @@ def check_clocks(machine: Machine) -> Answer:
 def check_idle(machine: Machine) -> Answer:
     """Nobody else on the cards, and no card that is busy without a process."""
     processes = machine.value("gpu_processes")
-    wanted = "no process on the cards, and none of them busy"
+    wanted = "no process on the cards, and none of them busy or full"
     if processes:
         units = machine.reading("gpu_units").value or {}
         held = [_holder(one, units.get(one["pid"], "")) for one in processes]
@@ -235,18 +240,32 @@ def check_idle(machine: Machine) -> Answer:
         stop = f"systemctl stop {' '.join(ours)}" if ours else "systemctl status PID names its unit"
         fix = f"stop it yourself, nothing is ended for you: {stop}"
         return "fail", "; ".join(held[:8]), wanted, fix
-    use = {state["index"]: state["utilization.gpu"] or "" for state in machine.value("gpu_states")}
+    use, memory = _numbers(machine, "utilization.gpu"), _numbers(machine, "memory.used")
     busy = [
-        f"GPU {index}: {percent} % without a process"
-        for index, percent in use.items()
-        if percent.isdecimal() and int(percent) >= machine.stack.busy_percent
+        f"{gpu}: {percent} % without a process"
+        for gpu, percent in use.items()
+        if percent is not None and percent >= machine.stack.busy_percent
+    ]
+    busy += [
+        f"{gpu}: {mib} MiB held without a process"
+        for gpu, mib in memory.items()
+        if mib is not None and mib > machine.stack.gpu_used_mib
     ]
     if not busy:
-        if not all(map(str.isdecimal, use.values())):
-            raise Missing("the driver does not tell how busy every card is")
+        if None in (*use.values(), *memory.values()):
+            raise Missing("the driver does not tell how busy and how full every card is")
         _need_all(machine)
-    fix = "a card that hangs after a failed start: nvidia-smi --gpu-reset -i N, else reboot"
+    fix = (
+        "a card that hangs after a failed start: nvidia-smi --gpu-reset -i N, else reboot; from "
+        "inside a container no process is seen: look on its host"
+    )
     return ("fail" if busy else "pass"), "; ".join(busy) or "idle", wanted, fix
+
+
+def _numbers(machine: Machine, field: str) -> dict[str, int | None]:
+    """A field of every card's state, ``None`` where it is no number."""
+    told = {f"GPU {one['index']}": one[field] or "" for one in machine.value("gpu_states")}
+    return {gpu: int(text) if text.isdecimal() else None for gpu, text in told.items()}
 
 
 def _holder(process: Mapping[str, str | None], unit: str) -> str:

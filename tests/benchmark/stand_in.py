@@ -142,5 +142,7 @@ class StandIn:
     def explain_log(self, log: str) -> str:
         return ""
 
-    def check_cell(self, cell: Counters, configuration: Configuration) -> list[Check]:
+    def check_cell(
+        self, cell: Counters, configuration: Configuration, told: object = None
+    ) -> list[Check]:
         return []

@@ -92,6 +92,7 @@ def changed(name, **values):
         ("torch", changed("torch", arch_list=["sm_90", "sm_100"]), "fail", "sm_100"),
         ("torch", changed("torch", arch_list=["sm_120a"]), "pass", "sm_120a"),
         ("torch", changed("torch", cuda="12.8"), "warn", "CUDA 12.8"),
+        ("torch", changed("torch", cuda="14.0"), "pass", "CUDA 14.0"),
         ("torch", changed("torch", cuda=None), "fail", "CUDA none"),
         ("torch", {"torch": None}, "unknown", "not told"),
         ("nvcc", changed("torch", cuda="13.3"), "warn", "torch is built for 13.3"),
@@ -312,7 +313,34 @@ def test_fingerprints_know_the_cards_the_links_and_the_models():
     assert of(another) == {**right, "host": of(another)["host"]} != right
     other = facts(files={TARGET: {**FOLDER, "listing_sha256": "ef" * 32}, DRAFT: FOLDER})
     assert of(other) == {**right, "model": of(other)["model"]} != right
+    trained = {TARGET: FOLDER, DRAFT: {**FOLDER, "sha256": "ab" * 32}}
+    again = facts(files={**trained, DRAFT: {**FOLDER, "sha256": "cd" * 32}})
+    first, second = of(facts(files=trained)), of(again)  # of the same sizes under the same names
+    assert first["model"] == second["model"] and first["draft"] != second["draft"]
     assert of(facts("only-the-cards")) == {**right, "host": None, "topology": None}
+
+
+@pytest.mark.parametrize(
+    ("cap", "built", "status"),
+    [
+        ("12.0", ["sm_120"], "pass"),
+        ("12.0", ["sm_120f"], "pass"),
+        ("12.0", ["sm_90", "sm_121"], "fail"),
+        ("12.1", ["sm_120"], "pass"),  # kernels of a generation run on its newer cards
+        ("12.1", ["sm_120a"], "fail"),  # but not those with features of one card alone
+        ("8.9", ["sm_80", "sm_86", "sm_90"], "pass"),
+        ("8.9", ["sm_90"], "fail"),
+    ],
+)
+def test_kernels_run_on_cards_of_their_generation(cap, built, status):
+    found = facts(**changed("torch", arch_list=built))
+    assert check("torch", found, compute_cap=cap).status == status
+
+
+@pytest.mark.parametrize(("value", "status"), [("1", "warn"), ("0", "warn"), ("", "pass")])
+def test_any_text_switches_flashinfers_own_check_off(value, status):
+    specs = with_env(FLASHINFER_DISABLE_VERSION_CHECK=value)
+    assert check("kernels", specs=specs).status == status
 
 
 def test_cards_are_recorded_as_the_device_tells_them():

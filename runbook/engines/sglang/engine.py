@@ -184,10 +184,14 @@ class SGLang:
         expected = read_info(resolved) if resolved else None
         return [*checks, check_as_parsed(info, expected)] if expected else checks
 
-    def check_cell(self, cell: Counters, configuration: Configuration) -> list[Check]:
-        """Whether the draft was really used over a cell."""
-        asked = self._asked(configuration)
-        draft = read_model(_read_config(self._server.draft)) if asked.options.speculates else None
+    def check_cell(
+        self, cell: Counters, configuration: Configuration, told: Mapping[str, Any] | None = None
+    ) -> list[Check]:
+        """Whether the draft was really used over a cell. Its ``config.json`` is the one that was
+        ``told``; this machine's own where no host was asked."""
+        asked, seen = self._asked(configuration), Seen(told={configuration.name: told or {}})
+        read = _told_config if told else _own_config
+        draft = read_model(read(seen, self._server.draft)) if asked.options.speculates else None
         return [check_use(cell, asked, draft or ModelFacts())]
 
     def check_stack(self, params: Params, seen: Seen) -> list[Check]:

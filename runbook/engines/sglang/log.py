@@ -62,7 +62,9 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
         "missing kernel",
         r"No module named '(?:sgl_kernel|flashinfer|vllm|deep_gemm|cutlass)[\w.]*'"
         r"|no kernel image is available|undefined symbol|nvcc[^\n]*not found"
-        r"|Could not find nvcc|Unsupported gpu architecture",
+        r"|Could not find nvcc|Unsupported gpu architecture|FlashInfer requires GPUs"
+        r"|ptxas fatal|fatal error: [\w/.]+: No such file"
+        r"|No such file or directory: '(?:[^'\n]*/)?(?:nvcc|ninja|ptxas)'",
         "install the kernels that belong to this release (sglang-kernel, flashinfer, both for this "
         "CUDA and these cards), and put nvcc on server.env.PATH",
     ),
@@ -73,8 +75,14 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
         "find who holds it (ss -ltnp); a leftover scheduler holds GPU memory as well",
     ),
     (
+        "kernel too large for these cards",
+        r"out of resource: shared memory",
+        "another attention or MoE backend in server.args: this one is for cards with more shared "
+        "memory",
+    ),
+    (
         "no space on disk",
-        r"No space left on device|Disk quota exceeded",
+        r"No space left on device|Disk quota exceeded|Bus error",
         "make room in /dev/shm, /tmp and the compile caches (df -h)",
     ),
     (
@@ -82,7 +90,7 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
         r"(?:Repo id must be|is not a local folder|does not appear to have a file named"
         r"|Can't load (?:the )?(?:config|tokenizer)|Cannot find any model weights"
         r"|No such file or directory: '[^'\n]*(?:safetensors|config\.json|tokenizer)"
-        r"|Incorrect path_or_model_id|HeaderTooLarge|InvalidHeaderDeserialization)",
+        r"|Incorrect path_or_model_id|Error while deserializing header)",
         "correct server.model or server.draft; a file under 1 KB is a pointer, not weights",
     ),
     (
@@ -100,7 +108,7 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
     (
         "out of memory",
         r"(?i)cuda out of memory|OutOfMemoryError|Not enough memory\. Please try|oom-kill"
-        r"|out of memory",
+        r"|out of memory|memory capacity is unbalanced",
         "see that nothing else holds the cards (nvidia-smi); else lower --mem-fraction-static, "
         "--max-running-requests or --context-length in server.args",
     ),
@@ -115,6 +123,11 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
         r"Watchdog caught collective operation timeout|NCCL error|ncclSystemError"
         r"|ncclUnhandledCudaError|unhandled (?:system|cuda) error",
         "see NCCL_* in the environment, /etc/nccl.conf and the graph file; try NCCL_P2P_DISABLE=1",
+    ),
+    (
+        "killed from outside",
+        r"terminated with -9\b|exit code:? -9\b",
+        "see whether the kernel did it for want of memory: journalctl -k -g oom",
     ),
 )
 

@@ -53,6 +53,23 @@ OFFERS = (
 )
 
 
+#: An option, the variables it must not stand beside where their value holds a text, and why.
+PAIRS = (
+    (
+        "--enable-pcie-oneshot-allreduce",
+        ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"),
+        "expandable_segments:true",
+        "reported to end the server in its first all-reduce",
+    ),
+    (
+        "--enable-deterministic-inference",
+        ("SGLANG_ENABLE_PCIE_IPC_ALLREDUCE",),
+        "",
+        "this all-reduce is not for deterministic inference (read in 0.5.21 to 0.5.23)",
+    ),
+)
+
+
 def check_pcie(params: Params, cases: Sequence[Case], links: str | None) -> list[Check]:
     """For three cards or more on PCIe alone: what is offered, and what was asked for of what does
     nothing there. ``links``: the class of topology that was seen."""
@@ -75,9 +92,16 @@ def judge_offers(case: Case) -> Iterator[Finding]:
         if not offer.applies:
             found = f"{offer.name} without NVLink: {offer.what} (read in {offer.read_in})"
             yield Finding("warn", found, "what applies to PCIe", fix)
-        elif case.version and not SpecifierSet(offer.releases).contains(case.version):
+        elif case.release and not SpecifierSet(offer.releases).contains(str(case.version)):
             found = f"{offer.name} does nothing on SGLang {case.version}"
             yield Finding("warn", found, f"SGLang {offer.releases}", fix)
+
+    for option, variables, text, why in PAIRS:
+        for name in variables if case.options.has(option) else ():
+            value = case.env.get(name)
+            if _is_on(value) and text in str(value).lower().replace(" ", ""):
+                found, fix = f"{option} with {name}={value}: {why}", f"take {name} out of env"
+                yield Finding("warn", found, "one of the two", fix)
 
 
 def _is_on(value: str | None) -> bool:

@@ -35,11 +35,15 @@ def judge_tree(case: Case) -> Iterator[Finding]:
         found = "flashinfer for a model with latent attention and topk above 1"
         why = "it only supports topk 1" if mla_draft else "its verify step ignores the tree's mask"
         yield _change("fail" if mla_draft else "warn", f"{found}: {why}", "a backend with trees")
-    if (options.number("--page-size") or 1) > 1 and case.release is not None:
+    if (options.number("--page-size") or 1) > 1:
         yield from _judge_paged_tree(case.release, backends)
 
 
-def _judge_paged_tree(release: Release, backends: set[str | None]) -> Iterator[Finding]:
+def _judge_paged_tree(release: Release | None, backends: set[str | None]) -> Iterator[Finding]:
+    if release is None:
+        found = "topk above 1 with a page size above 1 is not known of this release"
+        yield Finding("warn", found, "page size 1", "set --page-size 1")
+        return
     for backend in backends or {None}:
         if backend in release.paged_trees:
             continue

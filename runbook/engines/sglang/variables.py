@@ -8,7 +8,10 @@ from runbook.engines.sglang.case import Case, Finding
 from runbook.engines.sglang.options import SPEC_V2, read_switch
 from runbook.engines.sglang.releases import OVERWRITES, SETS_IF_UNSET
 
-_NCCL_LEVELS = ("NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL")
+_NCCL_LEVELS = {
+    "NCCL_P2P_LEVEL": ("LOC", "NVL", "PIX", "PXB", "PHB", "SYS"),
+    "NCCL_NET_GDR_LEVEL": ("LOC", "PIX", "PXB", "PHB", "SYS"),
+}
 
 
 def judge_variables(case: Case) -> Iterator[Finding]:
@@ -23,10 +26,12 @@ def judge_variables(case: Case) -> Iterator[Finding]:
             new = "SGLANG_" + name.removeprefix("SGL_")
             both = f", and {new} is set as well" if new in case.written else ""
             yield Finding("warn", f"{name} is an old name{both}", new, f"write {new}")
-    for name in _NCCL_LEVELS:
-        if case.env.get(name, "").isdigit():
-            found = f"{name}={case.env[name]}: what the number means differs between NCCL releases"
-            yield Finding("warn", found, "LOC, NVL, PIX, PXB, PHB or SYS", "write the name")
+    for name, levels in _NCCL_LEVELS.items():
+        level = case.env.get(name)
+        if level and level not in levels:
+            why = "what the number means differs between NCCL releases"
+            found = f"{name}={level}: {why if level.isdigit() else 'NCCL documents no such level'}"
+            yield Finding("warn", found, " or ".join(levels), "write the name")
 
 
 def _judge_switch(case: Case) -> Iterator[Finding]:

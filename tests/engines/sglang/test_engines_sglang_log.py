@@ -95,6 +95,47 @@ STAMP = "[2026-11-30 01:03:53 TP3] "
             "pointer",
         ),
         (
+            "safetensors_rust.SafetensorError: Error while deserializing header: header too large",
+            "model path",
+            "pointer",
+        ),
+        (
+            "safetensors_rust.SafetensorError: Error while deserializing header: incomplete "
+            "metadata, file not fully covered",
+            "model path",
+            "server.model",
+        ),
+        (
+            "ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other "
+            "processes.",
+            "out of memory",
+            "nvidia-smi",
+        ),
+        (
+            "ptxas fatal   : Value 'sm_120a' is not defined for option 'gpu-name'",
+            "missing kernel",
+            "nvcc",
+        ),
+        ("No such file or directory: '/usr/local/cuda/bin/nvcc'", "missing kernel", "nvcc"),
+        (
+            "/tmp/main.cpp:4:10: fatal error: cuda_runtime.h: No such file or directory",
+            "missing kernel",
+            "nvcc",
+        ),
+        (
+            "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: "
+            "147456, Hardware limit: 101376.",
+            "kernel too large for these cards",
+            "backend",
+        ),
+        ("Fatal Python error: Bus error", "no space on disk", "/dev/shm"),
+        (
+            "RuntimeError: Rank 0 scheduler died during initialization (exit code: -9). If exit "
+            "code is -9 (SIGKILL), a common cause is the OS OOM killer.",
+            "killed from outside",
+            "journalctl -k",
+        ),
+        (
             "ValueError: EAGLE is not supported in decode attention backend torch_native",
             "attention backend of the draft",
             "--speculative-draft-attention-backend",

@@ -306,6 +306,7 @@ def test_attention_backends_and_trees(backend, draft, topk, status):
         ("0.5.23", "triton", None),
         ("0.5.23", "torch_native", "fail"),
         ("0.5.23", None, "warn"),
+        ("0.6.0", "triton", "warn"),
     ],
 )
 def test_pages_and_trees(version, backend, status):
@@ -398,7 +399,9 @@ def test_an_old_prefix_counts_under_its_new_name_and_warns():
     assert "sglang_worker" not in both
 
 
-@pytest.mark.parametrize(("value", "warned"), [("4", True), ("SYS", False)])
+@pytest.mark.parametrize(
+    ("value", "warned"), [("4", True), ("SYS", False), ("LOC", False), ("sys", True), ("", False)]
+)
 def test_a_level_of_nccl_by_its_name(value, warned):
     assert bool(check("0.5.12", shared_env={"NCCL_P2P_LEVEL": value})) == warned
 
@@ -474,3 +477,32 @@ def test_what_applies_and_what_is_switched_off_is_no_warning():
     name = "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE"
     assert [c.status for c in pcie("0.5.23", env={name: "1"})] == ["pass"]
     assert [c.status for c in pcie("0.5.12", env={name: "0"})] == ["pass"]
+
+
+def test_of_a_release_that_was_not_read_nothing_is_claimed():
+    (told,) = pcie("0.6.0", [], {"SGLANG_ENABLE_PCIE_IPC_ALLREDUCE": "1"})
+    assert told.status == "pass"
+
+
+@pytest.mark.parametrize(
+    ("words", "env"),
+    [
+        (
+            "--enable-pcie-oneshot-allreduce",
+            {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+        ),
+        ("--enable-pcie-oneshot-allreduce", {"PYTORCH_ALLOC_CONF": "a:1,expandable_segments:true"}),
+        ("--enable-deterministic-inference", {"SGLANG_ENABLE_PCIE_IPC_ALLREDUCE": "1"}),
+    ],
+)
+def test_two_that_must_not_stand_together_warn(words, env):
+    told, offers = pcie("0.5.23", [words], env)
+    assert (told.status, offers.status) == ("warn", "pass")
+    assert all(name in told.found for name in (words, *env))
+    off = {
+        name: "0" if value == "1" else "expandable_segments:False" for name, value in env.items()
+    }
+    assert [one.status for one in (*pcie("0.5.23", [words], off), *pcie("0.5.23", [], env))] == [
+        "pass",
+        "pass",
+    ]

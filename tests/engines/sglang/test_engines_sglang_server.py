@@ -194,6 +194,13 @@ def test_a_length_of_one_with_an_algorithm_that_does_not_fit_the_draft_fails(tmp
     assert check.status == "fail" and "EAGLE3" in check.fix
     (check,) = engine(draft=str(tmp_path)).check_cell(cell, TREE)
     assert check.status == "warn"
+    far = {"architectures": ["LlamaForCausalLM"]}  # as the host tells it, whatever lies here
+    told = {"models": {str(tmp_path): {"config": far}}}
+    (check,) = engine(draft=str(tmp_path)).check_cell(cell, configuration, told)
+    assert check.status == "warn"
+    told = {"models": {"/far/draft": {"config": {"architectures": ["LlamaForCausalLMEagle3"]}}}}
+    (check,) = engine(draft="/far/draft").check_cell(cell, configuration, told)
+    assert check.status == "fail"
 
 
 # --- the configuration ---------------------------------------------------------------------
