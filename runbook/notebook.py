@@ -221,7 +221,7 @@ def open_stage(stage: str, values: Mapping[str, Any]) -> Work:
     work.lock()
     _at_work.append(work)
     if kind == "run" and parameters is not None:
-        run.take_over(parameters)
+        run.take_over(parameters, stage)
     return work
 
 

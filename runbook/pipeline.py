@@ -92,7 +92,7 @@ def run_stages(
     """
     _clear_folders_of_the_dead()
     with run.locked(), _signals() as caught:
-        run.take_over(parameters)
+        run.take_over(parameters, STAGES[0] if resume else stages[0])
         stages = _undone(run, stages, apply) if resume else stages
         _refuse_early(run, stages)
         code = 0

@@ -177,8 +177,9 @@ class Run:
             "runbook run PARAMS",
         )
 
-    def take_over(self, parameters: Params) -> None:
-        """Go on with ``parameters``: all that was measured must still hold. Raises ``BadInput``.
+    def take_over(self, parameters: Params, at: str = STAGES[0]) -> None:
+        """Go on with ``parameters`` at the stage ``at``: all that was measured must still hold,
+        and so must what was done before ``at``. Raises ``BadInput``, and has changed nothing.
 
         Stages whose parameters have changed, and all after them, are to be done again. Called
         under the lock.
@@ -196,10 +197,27 @@ class Run:
         ]
         if not changed:
             return
+        first = min(STAGES.index(stage) for stage in changed)
+        if first < STAGES.index(at):
+            stage, others = STAGES[first], ", ".join(self._other_keys(parameters))
+            raise BadInput(
+                f"{stage} was done with other parameters in {self.path}: {others}",
+                f"those of its params.yaml, -p and all, in what comes before {at}",
+                f"give those, or begin with what changes: runbook run PARAMS --from {stage}",
+            )
         self.params = parameters
         self.write("params.yaml", parameters.to_yaml())
-        first = min(STAGES.index(stage) for stage in changed)
         self.reset([step for step, stage in STEPS.items() if STAGES.index(stage) >= first])
+
+    def _other_keys(self, parameters: Params) -> list[str]:
+        """The dotted keys that may change within a run and are other than the run's."""
+        own = {key: dict(getattr(self.params, key)) for key in _STAGE_OF}
+        return [
+            f"{key}.{name}"
+            for key in _STAGE_OF
+            for name, value in dict(getattr(parameters, key)).items()
+            if value != own[key][name]
+        ]
 
     # --- artefacts
 

@@ -202,7 +202,8 @@ def final_choice(work: Work) -> str:
         raise NotChosen(
             f"{work.folder} holds no choice that may be installed",
             "a clear choice, the expected one where one is expected",
-            "measure more blocks, or set choose.override with reason and name",
+            "measure afresh with more blocks, or set choose.override with reason and name: "
+            "runbook run PARAMS --from choose",
         )
     return choice
 

@@ -55,6 +55,16 @@ def test_an_interruption_between_two_stages_is_noted(run):
     assert run.step("verify_stack").status == "completed"
 
 
+def test_other_terms_than_an_earlier_stage_had_are_refused_before_anything_changes(run):
+    complete(run, *STAGES)
+    before = (run.path / "run.json").read_bytes()
+    others = params.from_values({**MINIMAL, "choose": {**MINIMAL["choose"], "margin": 0.5}}, "x")
+    with pytest.raises(BadInput, match=r"choose\.margin.*\n.*\n.*--from choose"):
+        pipeline.run_stages(run, others, ["install_service", "publish"], False, print)
+    assert (run.path / "run.json").read_bytes() == before
+    assert Run.open(run.path).params == run.params
+
+
 def test_a_stage_before_its_time_is_refused(run):
     complete(run, "verify_stack")
     with pytest.raises(BadInput, match="benchmark is pending"):

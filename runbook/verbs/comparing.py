@@ -175,7 +175,7 @@ def as_text(found: Comparison) -> str:
     sections = {
         "stack": [_line(change) for change in found.stack],
         "parameters": [_line(change) for change in found.parameters],
-        "output tokens per second, the ratio with its 95 % interval": [
+        "output tokens per second (geometric means), the ratio with its 95 % interval": [
             _figure_line(figure) for figure in found.figures
         ],
         "choice": [_line(change) for change in found.choice],

@@ -18,7 +18,7 @@ from runbook.errors import BadInput, Blocked, NotProved
 from runbook.notebook import Work
 from runbook.params import Params
 from runbook.publish import document
-from runbook.run import Run, outputs_root, run_of_service
+from runbook.run import STAGES, Run, outputs_root, run_of_service
 
 _CHANGE = ("install", "rollback", "verify", "uninstall")
 
@@ -61,12 +61,22 @@ def opened(
         run = _find_run(parameters, folder, unmeasured if changes else None, scratch)
         if changes:
             scratch.enter_context(run.locked())
-            run.take_over(parameters)
+            _take_over(run, verb, parameters, unmeasured)
         elif parameters.identity() == run.params.identity():
             run.params = parameters
         work = Work("install_service", run, "run" if changes else "alone", changes, scratch)
         scratch.callback(work.close)
         yield Desk(work, unmeasured, as_json)
+
+
+def _take_over(run: Run, verb: str, parameters: Params, unmeasured: str | None) -> None:
+    """What was verified and chosen stays as it was: a verb that operates what is installed needs
+    nothing of it, and an install of another choice begins with choosing."""
+    if verb == "install":
+        run.take_over(parameters, STAGES[0] if unmeasured else "install_service")
+        return
+    kept = {"stack": run.params.stack, "choose": run.params.choose}
+    run.take_over(parameters.model_copy(update=kept))
 
 
 def _find_run(
@@ -192,6 +202,9 @@ class Desk:
     def logs(self) -> int:
         """Print the end of the journal."""
         text = room.logs(self.work.host, self.service.unit).rstrip()
+        if not text:
+            said = f"{self.service.unit}: no line in the journal; runbook service status PARAMS"
+            click.echo(f"{said} tells whether it is installed", err=True)
         click.echo(json.dumps(text.splitlines(), indent=1) if self.as_json else text)
         return 0
 
