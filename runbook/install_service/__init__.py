@@ -99,8 +99,7 @@ def target_of(
     """What would be installed, without asking any host (``runbook unit``)."""
     program = measured.spec.interpreter.rpartition("/")[2]
     interpreter = measured.spec.interpreter if program.startswith("python") else python
-    gate, guard_text = probe.source("gate"), probe.guard_program()
-    return make_target(params, configuration, measured, gate, interpreter, run, guard_text)
+    return make_target(params, configuration, measured, probe.guard_program(), interpreter, run)
 
 
 def plan_rollback(host: Host, unit: str, to: int | None = None) -> Plan:
@@ -148,12 +147,13 @@ def install(
 
 
 def record_plan(run: Run, plan: Plan) -> None:
-    """Write unit, gate, guard, environment, manifest and diff of a plan into the run folder."""
+    """Write units, guard, environment, manifest and diff of a plan into the run folder."""
     target = plan.target
     environment = parse_unit(target.unit_text).environment()
-    run.write("service/" + target.unit, target.unit_text)
+    run.write(f"service/{target.unit}", target.unit_text)
+    run.write(f"service/{target.places.boot_unit}", target.boot_text)
     for name, text in target.kept.items():
-        if name != "unit":
+        if name.startswith("guard"):
             run.write(f"service/{name}", text)
     run.write("service/environment", "".join(f"{k}={v}\n" for k, v in environment.items()))
     run.write("service/manifest.json", json.dumps(dict(target.manifest), indent=1) + "\n")

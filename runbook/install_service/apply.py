@@ -1,5 +1,5 @@
 """Bringing a host to a plan, step by step, so that sudden death after any step leaves a service
-that boots: the older one or the newer one, each with its own gate."""
+that boots: the older one or the newer one, each with its own guard."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def apply(
 ) -> Applied:
     """Do what the plan says; a second time it changes nothing.
 
-    ``keep_edits``: refuse where somebody changed unit or gate by hand; else they are kept as a
+    ``keep_edits``: refuse where somebody changed unit or guard by hand; else they are kept as a
     backup and replaced. Raises ``Blocked`` for drift, a faulty unit, a stale plan or
     another who is at it, ``NotHere`` without systemd, ``NotProved`` when the new service did not
     serve and what was there before was brought back.
@@ -77,8 +77,8 @@ def apply(
 def _refuse_stale(host: Host, plan: Plan) -> None:
     """What the plan was made from must still be so."""
     found = read_facts(host, plan.target.unit)
-    if (found.unit_text, found.drop_ins, found.current) != (
-        plan.facts.unit_text,
+    if (found.units, found.drop_ins, found.current) != (
+        plan.facts.units,
         plan.facts.drop_ins,
         plan.facts.current,
     ):
@@ -110,15 +110,15 @@ def _refuse_faults(plan: Plan) -> None:
 
 
 def _backup_edits(host: Host, plan: Plan) -> None:
-    text = plan.facts.unit_text
-    if text is not None and not is_untouched(text):
-        root = plan.target.places.root
-        host.make_dir(root)
-        host.write(f"{root}/edited-{digest(text)[:12]}.service", text)
+    root = plan.target.places.root
+    for text in plan.facts.units.values():
+        if not is_untouched(text):
+            host.make_dir(root)
+            host.write(f"{root}/edited-{digest(text)[:12]}.service", text)
 
 
 def _write_files(host: Host, plan: Plan, step: Step) -> None:
-    """Generation first, then gate and guard, then the unit that needs them."""
+    """Generation first, then guard, then the units that need it."""
     target, places = plan.target, plan.target.places
     if plan.is_new:
         folder = places.generation(plan.generation)

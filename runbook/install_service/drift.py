@@ -91,11 +91,7 @@ def as_check(proof: Proof, unit: str) -> Check:
 
 def _of_surroundings(service: Service) -> Iterator[Check]:
     """What the guard looks at, read again now; what the server itself holds is its own."""
-    expected = service.target.manifest.get("guard")
-    if not expected:
-        found, do = "this generation was installed without one", "runbook service install PARAMS"
-        yield Check("guard", "unknown", found, "a guard", do)
-        return
+    expected = service.target.manifest["guard"]
     levels = {name: "fail" for name in expected["levels"] if name not in _ITS_OWN}
     findings, reason = ask_guard(service.host, service.spec, {**expected, "levels": levels})
     if reason:

@@ -9,7 +9,7 @@ from typing import Any
 
 from runbook.errors import BadInput, NotHere
 from runbook.hosts.base import Host
-from runbook.install_service.places import UNITS, Places, Target
+from runbook.install_service.places import KEPT_TEXTS, UNITS, Places, Target
 from runbook.launch import systemd
 from runbook.launch.resting import Seen
 
@@ -78,8 +78,8 @@ class HostFacts:
 
     @property
     def beside(self) -> dict[str, str]:
-        """Path -> text of the gates, of the guards and of what these expect, of the launchers."""
-        starts = tuple(f"{self.places.root}/{kind}-" for kind in ("gate", "guard", "launcher"))
+        """Path -> text of the guards and of what these expect, of the launchers."""
+        starts = tuple(f"{self.places.root}/{kind}-" for kind in ("guard", "launcher"))
         return {path: text for path, text in self.files.items() if path.startswith(starts)}
 
     @property
@@ -122,6 +122,17 @@ class HostFacts:
         return self.state.get("UnitFileState") == "enabled"
 
     @property
+    def is_recorded(self) -> bool:
+        """Whether what it does at a boot is recorded."""
+        return self.places.boot_link in self.files
+
+    @property
+    def units(self) -> dict[str, str]:
+        """Path -> text of the files in the places of its units."""
+        paths = (self.places.boot_file, self.places.unit_file)
+        return {path: self.files[path] for path in paths if path in self.files}
+
+    @property
     def active(self) -> bool:
         """Whether it runs and its gate has ended."""
         return self.state.get("ActiveState") == "active"
@@ -144,17 +155,17 @@ class HostFacts:
     def generation(self, number: int) -> Target:
         """A kept generation as a target. Raises ``BadInput`` when it is not whole."""
         folder = self.places.generation(number)
-        unit_text, gate_text = self.files.get(f"{folder}/unit"), self.files.get(f"{folder}/gate.py")
+        texts = {text: self.files.get(f"{folder}/{name}") for name, text in KEPT_TEXTS.items()}
+        whole = {name: text for name, text in texts.items() if text is not None}
         manifest = self.manifest(number)
-        if unit_text is None or gate_text is None or not manifest:
+        if len(whole) < len(texts) or not manifest:
             kept = ", ".join(map(str, self.generations)) or "none"
             raise BadInput(
                 f"{self.places.unit} has no generation {number}",
                 f"one of: {kept}",
                 "name one of them, or install anew: runbook service plan PARAMS",
             )
-        guard = [self.files.get(f"{folder}/guard.{kind}", "") for kind in ("py", "json")]
-        return Target(self.places.unit, unit_text, gate_text, manifest, *guard)
+        return Target(self.places.unit, manifest=manifest, **whole)
 
 
 def read_facts(host: Host, unit: str) -> HostFacts:
@@ -164,7 +175,8 @@ def read_facts(host: Host, unit: str) -> HostFacts:
     if not host.is_there:
         return HostFacts(places, why_no_systemd=reason)
     state = read_state(host, unit) if reason is None else {}
-    paths = [places.unit_file, places.root, *_drop_in_folders(unit)]
+    own = (places.unit_file, places.boot_file, places.boot_link, places.root)
+    paths = [*own, *_drop_in_folders(unit)]
     out = host.run_script(f"reading the files of {unit}", _COLLECT, *paths)
     return HostFacts(places, json.loads(out), state, reason)
 

@@ -65,7 +65,8 @@ def command(measured: Measured, other_python: str, guard: str, expected: str) ->
     has none. ``guard`` and ``expected`` are paths."""
     spec = measured.spec
     serves = spec.interpreter.rpartition("/")[2].startswith("python")
-    return (*(interpreter_words(spec.argv) if serves else [other_python]), guard, expected)
+    python = interpreter_words(spec.argv) if serves else [other_python]
+    return (*python, guard, "before-start", expected)
 
 
 _SAID = re.compile(r"\bguard: ((?:fail|warn): .*|\d+ good, .*)$")

@@ -36,10 +36,12 @@ def prove_state(service: Service) -> Iterator[Proof]:
     facts = read_facts(service.host, service.unit)
     state = facts.state
     said = state.get("UnitFileState", "unknown")
-    yield judge("enabled", [] if facts.enabled else [f"it is {said}"], "starts at boot")
+    faults = [] if facts.enabled else [f"it is {said}"]
+    faults += [] if facts.is_recorded else [f"{facts.places.boot_unit} is not enabled"]
+    yield judge("enabled", faults, "starts at boot, which is recorded")
     active = f"{state.get('ActiveState')} ({state.get('SubState')})"
     yield judge("active", [] if facts.active else [f"it is {active}"], active)
-    wanted = {service.target.places.unit_file: service.target.unit_text, **service.target.beside}
+    wanted = service.target.files
     faults = [
         f"{path} is not as installed"
         for path, text in wanted.items()
@@ -113,11 +115,8 @@ def _resolved(host: Host, path: str) -> str:
 
 def prove_customization(service: Service) -> Proof:
     """Which ``sitecustomize`` the interpreter loads in the service's environment, and its hash."""
-    expected = service.target.manifest.get("guard")
-    if not expected:
-        return compare.unprovable("sitecustomize", "it was installed without a guard")
-    levels = {"sitecustomize": "fail"}
-    found, reason = ask_guard(service.host, service.spec, {**expected, "levels": levels})
+    expected = {**service.target.manifest["guard"], "levels": {"sitecustomize": "fail"}}
+    found, reason = ask_guard(service.host, service.spec, expected)
     if reason or found[0]["status"] not in ("pass", "fail"):
         return compare.unprovable("sitecustomize", reason or found[0]["found"])
     wrong = found[0]["status"] == "fail"

@@ -12,6 +12,17 @@ from runbook.launch.spec import STATE
 UNITS = "/etc/systemd/system"
 LOCKS = "/run/golive-runbook"
 
+#: What starts the service at boot.
+WANTED_BY = "multi-user.target"
+
+#: Files in the folder of a generation, and what of a ``Target`` is in each.
+KEPT_TEXTS = {
+    "unit": "unit_text",
+    "boot": "boot_text",
+    "guard.py": "guard_text",
+    "guard.json": "expected_text",
+}
+
 #: Generations kept besides the current one.
 KEPT = 5
 
@@ -37,6 +48,26 @@ class Places:
         return f"{UNITS}/{self.unit}"
 
     @property
+    def boot_unit(self) -> str:
+        """The one-shot unit that records how this one came back at a boot."""
+        return f"{self.unit.removesuffix('.service')}-boot.service"
+
+    @property
+    def boot_file(self) -> str:
+        """What systemd reads of it."""
+        return f"{UNITS}/{self.boot_unit}"
+
+    @property
+    def boot_link(self) -> str:
+        """What starts it at boot."""
+        return f"{UNITS}/{WANTED_BY}.wants/{self.boot_unit}"
+
+    @property
+    def boot_record(self) -> str:
+        """What it has recorded of the last boot."""
+        return f"{self.root}/boot.json"
+
+    @property
     def root(self) -> str:
         """Everything else the runbook keeps for this unit on the host."""
         return f"{STATE}/{self.unit}"
@@ -60,12 +91,8 @@ class Places:
         """The folder of one generation."""
         return f"{self.generations}/{number}"
 
-    def gate(self, text: str) -> str:
-        """Where a gate lies: named by its content, so that an older unit keeps its older gate."""
-        return f"{self.root}/gate-{digest(text)[:12]}.py"
-
     def guard(self, text: str) -> str:
-        """Where a guard lies, named likewise."""
+        """Where a guard lies: named by its content, so that an older unit keeps its older guard."""
         return f"{self.root}/guard-{digest(text)[:12]}.py"
 
     def expected(self, text: str) -> str:
@@ -75,36 +102,44 @@ class Places:
 
 @dataclass(frozen=True)
 class Target:
-    """What shall be on the host: the unit, its gate and guard, and the story of all.
+    """What shall be on the host: the unit, its guard, and the story of all.
 
-    ``guard_text`` and ``expected_text`` (JSON) are empty where there is no guard. ``manifest``:
+    ``boot_text``: the one-shot unit that records how the unit came back at a boot.
+    ``guard_text``: the program of both; ``expected_text``: what it expects, JSON. ``manifest``:
     configuration, run, spec, measured load and info, expectations of the guard; what is needed to
     prove the service later without the run folder.
     """
 
     unit: str
     unit_text: str
-    gate_text: str
+    boot_text: str
+    guard_text: str
+    expected_text: str
     manifest: Mapping[str, Any]
-    guard_text: str = ""
-    expected_text: str = ""
 
     @property
     def beside(self) -> dict[str, str]:
         """Path -> text of the files that the unit runs or reads; all are named by content."""
-        found = {self.places.gate(self.gate_text): self.gate_text}
-        if self.guard_text:
-            found[self.places.guard(self.guard_text)] = self.guard_text
-            found[self.places.expected(self.expected_text)] = self.expected_text
-        return found | dict(self.manifest["spec"].get("files") or {})
+        return {
+            self.places.guard(self.guard_text): self.guard_text,
+            self.places.expected(self.expected_text): self.expected_text,
+            **(self.manifest["spec"].get("files") or {}),
+        }
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Path -> text of all that is written on the host, each before what needs it."""
+        places = self.places
+        return {
+            **self.beside,
+            places.boot_file: self.boot_text,
+            places.unit_file: self.unit_text,
+        }
 
     @property
     def kept(self) -> dict[str, str]:
         """Name -> text of the files in the folder of a generation, the manifest apart."""
-        found = {"unit": self.unit_text, "gate.py": self.gate_text}
-        if self.guard_text:
-            found |= {"guard.py": self.guard_text, "guard.json": self.expected_text}
-        return found
+        return {name: getattr(self, text) for name, text in KEPT_TEXTS.items()}
 
     @property
     def places(self) -> Places:

@@ -14,11 +14,17 @@ from runbook.install_service import guard
 from runbook.install_service.facts import HostFacts
 from runbook.install_service.meaning import meaning
 from runbook.install_service.measured import Measured
-from runbook.install_service.places import Places, Target, digest
+from runbook.install_service.places import WANTED_BY, Places, Target, digest
 from runbook.launch.lint import EXPOSURE
 from runbook.launch.resting import Seen
 from runbook.launch.server import local_url
-from runbook.launch.unit import UnitSettings, is_managed, is_untouched, render_unit
+from runbook.launch.unit import (
+    UnitSettings,
+    is_managed,
+    is_untouched,
+    render_boot_unit,
+    render_unit,
+)
 from runbook.params import Params
 
 #: A start takes at most this many times the measured load, and never less than the floor.
@@ -26,9 +32,6 @@ LOAD_FACTOR = 3.0
 START_FLOOR_S = 30.0
 #: systemd waits longer than the gate, so that the gate's words are what one reads.
 GATE_HEAD_START_S = 5.0
-
-#: What starts the service at boot.
-WANTED_BY = "multi-user.target"
 
 Action = Literal["daemon-reload", "enable", "start", "restart"]
 
@@ -146,19 +149,19 @@ def make_target(
     params: Params,
     configuration: str,
     measured: Measured,
-    gate_text: str,
-    gate_interpreter: str,
+    guard_text: str,
+    interpreter: str,
     run: str,
-    guard_text: str = "",
 ) -> Target:
-    """The unit, gate, guard and manifest for one measured launch; an empty ``guard_text`` is no
-    guard. Raises ``BadInput``."""
+    """The units, guard and manifest for one measured launch; ``interpreter`` runs the gate, and
+    the guard where a launch has none. Raises ``BadInput``."""
     places = Places(params.service.unit)
     ready_s, origin = start_timeout(params, measured.load_s)
-    gate = [gate_interpreter, "-IS", places.gate(gate_text), "--url", local_url(params.server)]
+    alone = (interpreter, "-IS", places.guard(guard_text))
+    gate = [*alone, "ready", "--url", local_url(params.server)]
     if measured.info is not None:
         gate += ["--model", measured.info.model_id]
-    expected = guard.expectations(params, measured) if guard_text else {}
+    expected = guard.expectations(params, measured)
     expected_text = guard.as_text(expected)
     guards = (places.guard(guard_text), places.expected(expected_text))
     settings = UnitSettings(
@@ -171,9 +174,12 @@ def make_target(
         wanted_by=WANTED_BY,
         mounts=_mounts(measured.spec.argv),
         gpu_driver=params.stack.gpus > 0,
-        guard=guard.command(measured, gate_interpreter, *guards) if guard_text else (),
+        guard=guard.command(measured, interpreter, *guards),
+        also=(places.boot_unit,),
     )
     unit_text = render_unit(measured.spec, settings)
+    look_back = (*alone, "after-boot", places.unit, places.boot_record)
+    boot_text = render_boot_unit(places.unit, look_back, WANTED_BY, places.root)
     manifest = {
         "unit": params.service.unit,
         "configuration": configuration,
@@ -185,11 +191,9 @@ def make_target(
         "info": asdict(measured.info) if measured.info else None,
         "guard": expected,
     }
-    target = Target(params.service.unit, unit_text, gate_text, manifest, guard_text, expected_text)
-    files = {places.unit_file: unit_text, **target.beside}
-    return replace(
-        target, manifest={**manifest, "files": {path: digest(text) for path, text in files.items()}}
-    )
+    target = Target(places.unit, unit_text, boot_text, guard_text, expected_text, manifest)
+    files = {path: digest(text) for path, text in target.files.items()}
+    return replace(target, manifest={**manifest, "files": files})
 
 
 def start_timeout(params: Params, load_s: Sequence[float]) -> tuple[float, str]:
@@ -215,9 +219,9 @@ def make_plan(target: Target, facts: HostFacts, generation: int | None = None) -
     that was just rendered. Raises ``Blocked`` for a unit that the runbook does not own.
     """
     refuse_foreign(target.places, facts)
-    places = target.places
-    texts = {**target.beside, places.unit_file: target.unit_text}
-    files = tuple(FileChange(path, facts.files.get(path), text) for path, text in texts.items())
+    files = tuple(
+        FileChange(path, facts.files.get(path), text) for path, text in target.files.items()
+    )
     is_new = generation is None
     if generation is None:
         recorded = facts.current_manifest.get("files") == dict(target.manifest["files"])
@@ -225,7 +229,7 @@ def make_plan(target: Target, facts: HostFacts, generation: int | None = None) -
         generation = max(facts.folders, default=0) + 1 if is_new else facts.current
         assert generation is not None
     actions = _actions(facts, any(not change.same for change in files), generation)
-    return Plan(target, facts, files, actions, generation, is_new, _drift(places, facts))
+    return Plan(target, facts, files, actions, generation, is_new, _drift(facts))
 
 
 def _actions(facts: HostFacts, changed: bool, generation: int) -> tuple[Action, ...]:
@@ -234,7 +238,7 @@ def _actions(facts: HostFacts, changed: bool, generation: int) -> tuple[Action, 
     actions: list[Action] = []
     if changed or facts.needs_reload:
         actions.append("daemon-reload")
-    if not facts.enabled:
+    if not facts.enabled or not facts.is_recorded:
         actions.append("enable")
     if not facts.active:
         actions.append("start")
@@ -245,22 +249,22 @@ def _actions(facts: HostFacts, changed: bool, generation: int) -> tuple[Action, 
 
 def refuse_foreign(places: Places, facts: HostFacts) -> None:
     """Raises ``Blocked`` for a unit of this name that the runbook does not own."""
-    text = facts.unit_text
-    foreign = text is not None and not is_managed(text)
-    elsewhere = facts.fragment not in ("", places.unit_file)
-    if foreign or elsewhere:
-        where = facts.fragment if elsewhere else places.unit_file
+    foreign = [path for path, text in facts.units.items() if not is_managed(text)]
+    elsewhere = [facts.fragment] if facts.fragment not in ("", places.unit_file) else []
+    for where in (*elsewhere, *foreign):
         raise Blocked(
             f"{where} is a unit of somebody else",
-            f"no {places.unit} on the host, or one that the runbook wrote",
+            f"no {where.rpartition('/')[2]} on the host, or one that the runbook wrote",
             "choose another name (params: service.unit), or disable and remove that unit",
         )
 
 
-def _drift(places: Places, facts: HostFacts) -> tuple[str, ...]:
-    found = []
-    if facts.unit_text is not None and not is_untouched(facts.unit_text):
-        found.append(f"{places.unit_file} was changed by hand since the runbook wrote it")
+def _drift(facts: HostFacts) -> tuple[str, ...]:
+    found = [
+        f"{path} was changed by hand since the runbook wrote it"
+        for path, text in facts.units.items()
+        if not is_untouched(text)
+    ]
     found += [
         f"the drop-in {path} changes the unit: move what it sets to the parameters, then remove it"
         for path in facts.drop_ins

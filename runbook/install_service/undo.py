@@ -19,8 +19,8 @@ from runbook.install_service.facts import (
     require_systemd,
 )
 from runbook.install_service.lock import locked
-from runbook.install_service.places import KEPT, LOCKS, UNITS, Places
-from runbook.install_service.plan import WANTED_BY, Plan, refuse_foreign
+from runbook.install_service.places import KEPT, LOCKS, UNITS, WANTED_BY, Places
+from runbook.install_service.plan import Plan, refuse_foreign
 from runbook.launch import systemd
 from runbook.launch.resting import Seen, as_text, bring_back
 from runbook.launch.spec import STATE
@@ -96,10 +96,8 @@ def _put_own_back(host: Host, plan: Plan) -> str:
     found = read_facts(host, unit)
     if (found.unit_text, found.active, found.needs_reload) == (text, facts.active, False):
         return f"{name} was not touched"
-    if served:
-        for path, beside in served.beside.items():
-            host.write(path, beside)
-    host.write(facts.places.unit_file, text)
+    for path, content in (served.files if served else facts.units).items():
+        host.write(path, content)
     systemd.daemon_reload(host)
     if served:
         prune(host, unit)
@@ -159,10 +157,11 @@ def _before(facts: HostFacts, current: int) -> HostFacts:
     others = [one for one in facts.replaced if one.generation == current]
     earlier = max((number for number in facts.generations if number < current), default=None)
     files = {p: t for p, t in facts.files.items() if p != facts.places.current}
-    del files[facts.places.unit_file]
+    for path in facts.units:
+        del files[path]
     if earlier is not None:
+        files |= facts.generation(earlier).files
         files[facts.places.current] = f"{earlier}\n"
-        files[facts.places.unit_file] = facts.generation(earlier).unit_text
     kept = [one for one in facts.replaced if one not in others]
     files[facts.places.replaced] = as_text(kept) if kept else ""
     state = {
@@ -176,7 +175,7 @@ def _before(facts: HostFacts, current: int) -> HostFacts:
 
 
 def prune(host: Host, unit: str) -> None:
-    """Drop generations that are old or never served, and gates and guards that no unit names."""
+    """Drop generations that are old or never served, and guards that no unit names."""
     for path in [*prunable(read_facts(host, unit)), *_half_written(host, unit)]:
         host.remove(path)
 
@@ -184,7 +183,8 @@ def prune(host: Host, unit: str) -> None:
 def _half_written(host: Host, unit: str) -> list[str]:
     """What a writer that was killed has left beside the unit."""
     names = host.list(UNITS) or []
-    left = [name for name in names if name.startswith(f".{unit}.") and name.endswith(SUFFIX)]
+    own = (f".{unit}.", f".{Places(unit).boot_unit}.")
+    left = [name for name in names if name.startswith(own) and name.endswith(SUFFIX)]
     return [f"{UNITS}/{name}" for name in left]
 
 
@@ -211,7 +211,8 @@ def plan_uninstall(host: Host, unit: str) -> list[str]:
     places, facts = Places(unit), read_facts(host, unit)
     refuse_foreign(places, facts)
     link = f"{UNITS}/{WANTED_BY}.wants/{unit}"
-    found = [path for path in (places.unit_file, link, places.root) if host.exists(path)]
+    own = (places.unit_file, link, places.boot_file, places.boot_link, places.root)
+    found = [path for path in own if host.exists(path)]
     if not found:
         raise not_installed(unit)
     found += [STATE] if host.list(STATE) == [unit] else []
@@ -246,9 +247,10 @@ def uninstall(host: Host, unit: str, keep_edits: bool = True) -> None:
     """
     plan_uninstall(host, unit)
     places, facts = Places(unit), read_facts(host, unit)
-    if facts.unit_text is not None and keep_edits and not is_untouched(facts.unit_text):
+    edited = [path for path, text in facts.units.items() if not is_untouched(text)]
+    if edited and keep_edits:
         raise Blocked(
-            f"{places.unit_file} was changed by hand",
+            f"{edited[0]} was changed by hand",
             "the unit as it was written",
             "save what you need, then: runbook service uninstall PARAMS --overwrite-edits",
         )
@@ -275,13 +277,15 @@ def _give_way_again(host: Host, unit: str, others: Sequence[Replaced]) -> None:
 
 
 def _stop(host: Host, unit: str) -> None:
-    host.run("systemctl", "disable", "--now", unit, check=False, timeout_s=600)
+    for one in (unit, Places(unit).boot_unit):
+        host.run("systemctl", "disable", "--now", one, check=False, timeout_s=600)
 
 
 def _clear(host: Host, places: Places) -> None:
     if host.why_no_systemd() is None:
         _stop(host, places.unit)
-    for path in (places.unit_file, places.root, *_half_written(host, places.unit)):
+    own = (places.unit_file, places.boot_file, places.root)
+    for path in (*own, *_half_written(host, places.unit)):
         host.remove(path)
     if host.list(STATE) == []:
         host.remove(STATE)

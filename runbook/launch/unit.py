@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from runbook.errors import BadInput
@@ -60,7 +60,7 @@ class UnitSettings:
     empty for none. ``guard``: the command that must end well before a start, empty for none.
     ``wanted_by``: the target that starts it at boot, ``None`` for a runtime unit. ``mounts``: paths
     whose file systems must be there. ``gpu_driver``: make the device nodes before the start, which
-    a server without rights cannot.
+    a server without rights cannot. ``also``: units that are enabled and disabled with it.
     """
 
     description: str
@@ -73,6 +73,7 @@ class UnitSettings:
     mounts: tuple[str, ...] = ()
     gpu_driver: bool = False
     guard: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
 
     @property
     def start_limit_interval_s(self) -> float:
@@ -89,7 +90,37 @@ def render_unit(spec: LaunchSpec, settings: UnitSettings) -> str:
     """
     sections = [("Unit", _unit_lines(settings)), ("Service", _service_lines(spec, settings))]
     if settings.wanted_by:
-        sections.append(("Install", iter([("WantedBy", settings.wanted_by)])))
+        install = [("WantedBy", settings.wanted_by), *(("Also", one) for one in settings.also)]
+        sections.append(("Install", iter(install)))
+    return _render(sections)
+
+
+def render_boot_unit(unit: str, command: tuple[str, ...], wanted_by: str, writes: str) -> str:
+    """A unit that runs ``command`` once at each boot, when the boot is over and the start of
+    ``unit`` has ended in whatever way; it may write below ``writes``.
+
+    Without default dependencies, so that ``wanted_by`` does not wait for it.
+    """
+    about = [
+        ("Description", f"How {_one_line(unit)} came back at this boot"),
+        ("DefaultDependencies", "no"),
+        ("After", f"sysinit.target {wanted_by} {unit}"),
+        ("Conflicts", "shutdown.target"),
+        ("Before", "shutdown.target"),
+    ]
+    service = [
+        ("Type", "oneshot"),
+        ("ExecStart", exec_line(command)),
+        ("ProtectSystem", "strict"),
+        ("ReadWritePaths", writes),
+        ("NoNewPrivileges", "yes"),
+    ]
+    install = [("WantedBy", wanted_by)]
+    parts = (("Unit", about), ("Service", service), ("Install", install))
+    return _render([(name, iter(lines)) for name, lines in parts])
+
+
+def _render(sections: Sequence[tuple[str, Iterator[tuple[str, str]]]]) -> str:
     body = "\n".join(
         f"[{name}]\n" + "".join(f"{key}={value}\n" for key, value in lines)
         for name, lines in sections

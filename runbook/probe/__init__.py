@@ -6,20 +6,23 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+_GUARD_HAS = ("serving", "look", "topology", "gate", "boot")
+_OWN_IMPORT = re.compile(r"^from runbook\.probe\..*\n", re.MULTILINE)
+
 
 def source(name: str) -> str:
-    """The text of one probe, like ``gate``, to be written to or run on a target."""
+    """The text of one probe, like ``look``, to be written to or run on a target."""
     return (Path(__file__).parent / f"{name}.py").read_text()
 
 
 def guard_program() -> str:
-    """The guard as one file: ``guard`` with the readers of the other probes in it."""
+    """The guard as one file: ``guard`` with what it needs of the other probes in it."""
     head, future, rest = source("guard").partition("from __future__ import annotations\n")
-    rest = re.sub(r"^from runbook\.probe\..*\n", "", rest, flags=re.MULTILINE)
-    return head + future + "".join(map(_readers, ("serving", "look", "topology"))) + rest
+    rest = _OWN_IMPORT.sub("", rest)
+    return head + future + "".join(map(_body, _GUARD_HAS)) + rest
 
 
-def _readers(name: str) -> str:
+def _body(name: str) -> str:
     """A probe without what runs it."""
     body, _, _ = source(name).partition('\nif __name__ == "__main__":')
-    return body.replace("from __future__ import annotations\n", "") + "\n"
+    return _OWN_IMPORT.sub("", body.replace("from __future__ import annotations\n", "")) + "\n"

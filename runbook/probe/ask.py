@@ -87,7 +87,7 @@ def ask_guard(
 ) -> tuple[list[dict[str, str]], str]:
     """The guard's findings as they are on ``host`` now, and why there are none."""
     try:
-        done = _run_as(host, spec, probe.guard_program(), json.dumps(expected))
+        done = _run_as(host, spec, probe.guard_program(), "drift", json.dumps(expected))
     except HostFailed as error:
         return [], error.found
     found = next(filter(None, (_answer(line, "guard") for line in done.out.splitlines())), None)
@@ -96,9 +96,9 @@ def ask_guard(
     return list(found["findings"]), ""
 
 
-def _run_as(host: Host, spec: LaunchSpec, program: str, argument: str) -> Done:
+def _run_as(host: Host, spec: LaunchSpec, program: str, *arguments: str) -> Done:
     """Run a Python program as ``spec`` would be run: interpreter, flags, user, environment."""
-    argv = [*interpreter_words(spec.argv), "-", argument]
+    argv = [*interpreter_words(spec.argv), "-", *arguments]
     launch = {
         "argv": argv,
         "env": dict(spec.env),

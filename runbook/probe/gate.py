@@ -1,11 +1,12 @@
 """Readiness gate of a unit: ends when the service has served, or at once when it cannot.
 
-Run by systemd as ExecStartPost, so that ``systemctl start`` returns when a completion was served.
-It climbs a ladder (the port is ours, health, model, a streamed completion of two tokens or more)
-and watches the main process all the while. It prints what it waits for.
+``ready`` of the guard, run by systemd as ExecStartPost, so that ``systemctl start`` returns when a
+completion was served. It climbs a ladder (the port is ours, health, model, a streamed completion
+of two tokens or more) and watches the main process all the while. It prints what it waits for.
 
 Exit codes, chosen outside those that systemd gives names to (2 to 7, 64 to 78, 200 and up):
-0 served; 10 the main process is gone; 11 out of time; 12 the server will not serve us; 13 usage.
+0 served; 10 the main process is gone; 11 out of time; 12 the server will not serve us; 13 wrongly
+asked.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import argparse
 import http.client
 import json
 import os
-import sys
 import threading
 import time
 import urllib.parse
 from pathlib import Path
 
-GONE, LATE, REFUSED, USAGE = 10, 11, 12, 13
+from runbook.probe.look import link, sockets_on, unified_cgroup
+
+GONE, LATE, REFUSED, WRONGLY_ASKED = 10, 11, 12, 13
 SAY_AGAIN_S = 15.0
 
 
@@ -41,45 +43,23 @@ def process_start(pid: int) -> str | None:
     return None if fields[0] in ("Z", "X") else fields[19]
 
 
-def listening_inodes(port: int) -> set[str]:
-    """Inodes of the sockets that listen on ``port``."""
-    found = set()
-    for name in ("tcp", "tcp6"):
-        try:
-            lines = Path(f"/proc/self/net/{name}").read_text().splitlines()[1:]
-        except OSError:
-            continue
-        rows = [line.split() for line in lines]
-        found |= {r[9] for r in rows if r[3] == "0A" and int(r[1].split(":")[1], 16) == port}
-    return found
-
-
-def cgroup(pid: int | str) -> str:
-    """The control groups of a process as text; empty when it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cgroup").read_text()
-    except OSError:
-        return ""
-
-
 def unit_holds_port(port: int, main: int) -> bool | None:
     """Whether a process of ``main``'s control group listens on ``port``.
 
     ``None`` when that cannot be read. An older server that still holds the port would answer in
     the place of the new one.
     """
-    inodes = listening_inodes(port)
-    if not inodes:
+    held = sockets_on(port)
+    if not held:
         return False
-    ours, readable = cgroup(main), False
+    ours, readable = unified_cgroup(str(main)), False
     for process in Path("/proc").glob("[0-9]*"):
-        if process.name != str(main) and cgroup(process.name) != ours:
+        if process.name != str(main) and unified_cgroup(process.name) != ours:
             continue
         try:
             for descriptor in (process / "fd").iterdir():
                 readable = True
-                link = str(descriptor.readlink())
-                if link.startswith("socket:[") and link[8:-1] in inodes:
+                if link(descriptor) in held:
                     return True
         except OSError:
             continue
@@ -119,7 +99,7 @@ class Ladder(threading.Thread):
     def climb(self) -> None:
         """One try, from the bottom. Raises ``NotYet`` or ``Refused``."""
         if self.main and unit_holds_port(self.port, self.main) is False:
-            if listening_inodes(self.port):
+            if sockets_on(self.port):
                 raise NotYet(f"port {self.port}: held by a process that is not of this unit")
             raise NotYet(f"the server to listen on port {self.port}")
         self.waits_for = "health"
@@ -257,25 +237,19 @@ def read_key(main: int) -> str | None:
     return None
 
 
-def main() -> int:
-    """Read the command line, wait, return the exit code."""
-    parser = argparse.ArgumentParser(exit_on_error=False)
+def ready(words: list[str]) -> int:
+    """Wait as the command line says; the exit code. A request that hangs may outlive it."""
+    parser = argparse.ArgumentParser("ready", exit_on_error=False)
     parser.add_argument("--url", required=True, help="base URL without /v1")
     parser.add_argument("--model", default="", help="id that must be served; empty for the first")
     parser.add_argument("--deadline", type=float, required=True, help="seconds")
     parser.add_argument("--tokens", type=int, default=2, help="tokens that count as served")
     try:
-        given = parser.parse_args()
+        given = parser.parse_args(words)
         pid = int(os.environ.get("MAINPID") or 0)
         key = read_key(pid)
     except (argparse.ArgumentError, ValueError, OSError) as error:
         print(f"gate: {error}", flush=True)
-        return USAGE
+        return WRONGLY_ASKED
     ladder = Ladder(given.url, given.model, given.tokens, pid, key)
     return wait(ladder, pid, given.deadline)
-
-
-if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    os._exit(code)  # a request that hangs in its thread must not hold the unit's start

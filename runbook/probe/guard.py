@@ -1,7 +1,9 @@
-"""Guard of a unit: before each start it looks whether what was measured is still there.
+"""Guard of a unit, one file on its host: ``before-start``, ``ready`` (gate.py), ``after-boot``
+(boot.py), and ``drift``.
 
-Run by systemd as ExecStartPre under the interpreter that will serve, with its flags, as its user,
-in its environment: ``PYTHON guard.py EXPECTED``, the path of a JSON file. One line a finding,
+``before-start EXPECTED`` looks whether what was measured is still there. Run by systemd as
+ExecStartPre under the interpreter that will serve, with its flags, as its user, in its
+environment; EXPECTED is the path of a JSON file. One line a finding,
 ``guard: LEVEL: NAME: FOUND; wanted: WANTED``; the exit code is 0, 20 when something failed, 21
 without expectations. ``drift`` asks the same with the JSON itself: then nothing fails, findings
 are printed as JSON, and the content of files is read, not only their size and time.
@@ -19,15 +21,17 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from runbook.probe.boot import after_boot
+from runbook.probe.gate import ready
 from runbook.probe.look import listeners, sockets_on
 from runbook.probe.serving import read_all, read_files
 from runbook.probe.topology import fingerprint, parse_matrix
 
-FAILED, USAGE = 20, 21
+FAILED, NO_EXPECTATIONS, NO_COMMAND = 20, 21, 23
 GIB = 2**30
 #: After a boot the driver may still be busy with its cards, after a stop it may still free memory.
 GPUS_WAIT_S = 60.0
@@ -369,22 +373,52 @@ def say(findings: list[dict[str, str]], took_s: float) -> int:
     return FAILED if any(one["level"] == "fail" for one in bad) else 0
 
 
-def main() -> int:
-    """Read the expectations, look, print; the exit code."""
+def before_start(words: list[str]) -> int:
+    """Look, and say what is not as expected; ``words``: the path of the expectations."""
     began = time.monotonic()
-    given = sys.argv[1] if len(sys.argv) > 1 else ""
     try:
-        inline = given.startswith("{")
-        expected = json.loads(given if inline else Path(given).read_text())
-        findings = judge(expected, thorough=inline)
+        findings = judge(json.loads(Path(words[0]).read_text()))
     except (OSError, ValueError, KeyError) as error:
-        print(f"guard: fail: expectations {given[:200]}: {type(error).__name__}: {error}")
-        return USAGE
-    if inline:
-        print("\n" + json.dumps({"probe": "guard", "findings": findings}))
-        return 0
+        return without_expectations(words[0], error)
     return say(findings, time.monotonic() - began)
 
 
+def drift(words: list[str]) -> int:
+    """Print all findings; ``words``: the expectations themselves."""
+    try:
+        findings = judge(json.loads(words[0]), thorough=True)
+    except (OSError, ValueError, KeyError) as error:
+        return without_expectations(words[0], error)
+    print("\n" + json.dumps({"probe": "guard", "findings": findings}))
+    return 0
+
+
+def without_expectations(given: str, error: Exception) -> int:
+    """Say what is wrong with them."""
+    print(f"guard: fail: expectations {given[:200]}: {type(error).__name__}: {error}")
+    return NO_EXPECTATIONS
+
+
+#: What the one file does on its host.
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "before-start": before_start,
+    "ready": ready,
+    "after-boot": after_boot,
+    "drift": drift,
+}
+
+
+def main() -> int:
+    """Do what the command line asks; the exit code."""
+    name, *words = sys.argv[1:] or [""]
+    command = COMMANDS.get(name)
+    if command is None or not words:
+        print(f"guard: {name or 'nothing'} was asked, it knows: {', '.join(COMMANDS)}")
+        return NO_COMMAND
+    return command(words)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # a request that hangs in its thread must not hold the unit's start

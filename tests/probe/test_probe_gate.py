@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from runbook import probe
 from runbook.probe import gate
+from runbook.probe.look import sockets_on
 
-GATE = Path(gate.__file__)
 SERVER = Path(__file__).parents[1] / "service" / "standin_server.py"
+
+
+GATE = [sys.executable, "-IS", "-c", probe.guard_program(), "ready"]
 
 
 def free_port():
@@ -43,7 +47,7 @@ def run_gate(port, *arguments, main=None, deadline=20, key=None, tmp_path=None):
         (tmp_path / "api-key").write_text(key)
         env["CREDENTIALS_DIRECTORY"] = str(tmp_path)
     url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-I", "-S", GATE, "--url", url, "--deadline", str(deadline)]
+    command = [*GATE, "--url", url, "--deadline", str(deadline)]
     done = subprocess.run(
         [*command, *arguments], env=env, capture_output=True, text=True, timeout=60
     )
@@ -121,20 +125,21 @@ def test_a_key_comes_from_the_credentials(start, tmp_path, monkeypatch):
 
 
 def test_codes_avoid_those_that_systemd_names():
-    assert not {gate.GONE, gate.LATE, gate.REFUSED, gate.USAGE} & {*range(1, 8), *range(64, 79)}
+    codes = {gate.GONE, gate.LATE, gate.REFUSED, gate.WRONGLY_ASKED}
+    assert not codes & {*range(1, 8), *range(64, 79)}
 
 
 def test_usage_errors_have_their_own_code():
-    command = [sys.executable, GATE, "--url", "http://127.0.0.1:1", "--deadline", "soon"]
-    assert subprocess.run(command, capture_output=True).returncode == gate.USAGE
+    command = [*GATE, "--url", "http://127.0.0.1:1", "--deadline", "soon"]
+    assert subprocess.run(command, capture_output=True).returncode == gate.WRONGLY_ASKED
 
 
 def test_a_key_that_cannot_be_read_is_said_in_one_line(tmp_path):
     (tmp_path / "api-key").mkdir()
-    command = [sys.executable, GATE, "--url", "http://127.0.0.1:1", "--deadline", "1"]
+    command = [*GATE, "--url", "http://127.0.0.1:1", "--deadline", "1"]
     env = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
     done = subprocess.run(command, env=env, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (gate.USAGE, "")
+    assert (done.returncode, done.stderr) == (gate.WRONGLY_ASKED, "")
     assert "api-key" in done.stdout
 
 
@@ -144,5 +149,5 @@ def test_the_port_of_another_process_is_not_the_units():
         listener.listen()
         port = listener.getsockname()[1]
         assert gate.unit_holds_port(port, os.getpid()) is True
-        assert gate.listening_inodes(port)
+        assert sockets_on(port)
     assert gate.unit_holds_port(port, os.getpid()) is False

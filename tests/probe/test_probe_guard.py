@@ -207,7 +207,7 @@ class Place:
         file = self.folder / "expected.json"
         file.write_text(json.dumps(self.expected(**more)))
         done = subprocess.run(
-            [sys.executable, self.program, file],
+            [sys.executable, self.program, "before-start", file],
             env=env or self.env,
             cwd="/",
             capture_output=True,
@@ -277,9 +277,9 @@ def test_without_expectations_it_stops_the_start_and_says_so(place, text):
     file = place.folder / "expected.json"
     if text is not None:
         file.write_text(text)
-    command = [sys.executable, place.program, file]
+    command = [sys.executable, place.program, "before-start", file]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == guard.USAGE, done.stderr
+    assert done.returncode == guard.NO_EXPECTATIONS, done.stderr
     assert done.stdout.startswith("guard: fail: expectations")
 
 

@@ -9,6 +9,7 @@ from server_lives import free_port
 from runbook.engines import ServerInfo
 from runbook.engines.ladder import Endpoint, wait_ready
 from runbook.install_service import Measured, plan_service
+from runbook.install_service.places import Places
 from runbook.launch.spec import LaunchSpec
 from runbook.params import from_values
 
@@ -124,9 +125,12 @@ def deployment(box):
     """A clean box for each test; what a test leaves is cleared roughly."""
     made = Deployment(box)
     yield made
-    box.run("systemctl", "disable", "--now", UNIT, check=False)
+    places = Places(UNIT)
+    for unit in (UNIT, places.boot_unit):
+        box.run("systemctl", "disable", "--now", unit, check=False)
     for path in (
-        f"/etc/systemd/system/{UNIT}",
+        places.unit_file,
+        places.boot_file,
         f"/etc/systemd/system/{UNIT}.d",
         "/var/lib/golive-runbook",
         "/run/golive-runbook",

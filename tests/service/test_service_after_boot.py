@@ -3,13 +3,21 @@
 import dataclasses
 import json
 
+import pytest
+from boxes import wait_until
 from standin_service import UNIT, StandIn
 
 from runbook.install_service import Service, after_boot, install, installed
-from runbook.install_service.after_boot import Boot, Start, judge_boot, starts_in
+from runbook.install_service.after_boot import Boot, Start, judge_boot, parse_boot
+from runbook.probe import boot
 
 MANIFEST = {"written": "2026-11-30T08:00:00Z"}
-BOOTED = Boot("0123456789", 1796027000.0, 5.0, 20.0)
+BOOTED = Boot("0123456789", 1796027000.0, 5.0, 20.0, 0.1, 1796027030.0, ())
+RECORD = {
+    "probe": "boot",
+    **{"boot_id": "b", "at": 1.0, "began_s": 2.0, "over_s": None, "kept_from_s": 0.0},
+    **{"read_at": 9.0, "starts": [{"at_s": 3.0, "planned": True, "served_s": 4.0}]},
+}
 
 
 def journal(*entries):
@@ -18,34 +26,46 @@ def journal(*entries):
     )
 
 
-STARTING = {"MESSAGE_ID": after_boot._STARTING, "MESSAGE": "Starting"}
-PLANNED = {"MESSAGE_ID": after_boot._RESTART_PLANNED, "MESSAGE": "Scheduled restart job"}
+STARTING = {"MESSAGE_ID": boot.STARTING, "MESSAGE": "Starting"}
+PLANNED = {"MESSAGE_ID": boot.RESTART_PLANNED, "MESSAGE": "Scheduled restart job"}
 READY = {"MESSAGE": "gate: ready after 3.0 s: m served a completion of 16 tokens"}
+BYTES = {"MESSAGE": [0, 255]}
 
 
 def test_the_starts_of_a_boot_are_read_in_order():
-    text = journal((7, STARTING), (9, PLANNED), (30, STARTING), (33, READY), (40, STARTING))
-    assert list(starts_in(text)) == [Start(7, False), Start(30, True, 33), Start(40, False)]
-    assert list(starts_in("")) == []
+    lines = [(7, STARTING), (8, BYTES), (9, PLANNED), (30, STARTING), (33, READY), (34, READY)]
+    starts = [Start(**one) for one in boot.starts_in(journal(*lines, (40, STARTING)))]
+    assert starts == [Start(7, False), Start(30, True, 33), Start(40, False)]
+    assert list(boot.starts_in("")) == []
+
+
+def judged(*starts, **more):
+    return judge_boot(dataclasses.replace(BOOTED, starts=starts, **more), MANIFEST)
 
 
 def test_who_started_it_is_told_apart():
-    assert judge_boot(BOOTED, [Start(7, False, 10)], MANIFEST).status == "proved"
-    assert judge_boot(BOOTED, [Start(7, False), Start(30, True, 33)], MANIFEST).status == "proved"
-    by_hand = judge_boot(BOOTED, [Start(7, False), Start(30, False, 33)], MANIFEST)
+    assert judged(Start(7, False, 10)).status == "proved"
+    assert judged(Start(7, False), Start(30, True, 33)).status == "proved"
+    by_hand = judged(Start(7, False), Start(30, False, 33))
     assert by_hand.status == "refuted"
     assert "by hand after the boot was over" in by_hand.evidence
     for starts in ([], [Start(7, False)]):
-        assert judge_boot(BOOTED, starts, MANIFEST).status == "refuted"
-    early = Boot("x", 1000.0, 5.0, 20.0)
-    assert judge_boot(early, [Start(7, False, 10)], MANIFEST).status == "not provable here"
-    rotated = dataclasses.replace(BOOTED, kept_from_s=3600.0 * 30)
+        assert judged(*starts).status == "refuted"
+    assert judged(Start(7, False, 10), at=1000.0).status == "not provable here"
     for starts in ([], [Start(3600.0 * 40, False, 3600.0 * 41)]):
-        proof = judge_boot(rotated, starts, MANIFEST)
-        assert (proof.status, "30.0 h after the boot" in proof.evidence) == (
-            "not provable here",
-            True,
-        )
+        proof = judged(*starts, kept_from_s=3600.0 * 30)
+        assert proof.status == "not provable here"
+        assert "30.0 h after the boot" in proof.evidence
+    recorded = judged(Start(7, False, 10), recorder="x-boot.service")
+    assert recorded.evidence.endswith("recorded by x-boot.service at 2026-11-30T08:23:50Z")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", json.dumps({**RECORD, "x": 1})])
+def test_half_a_record_is_none(text):
+    assert parse_boot(text) is None
+    whole = parse_boot(json.dumps(RECORD), "u")
+    assert whole is not None
+    assert (whole.served, whole.recorder) == (Start(3.0, True, 4.0), "u")
 
 
 def look(deployment):
@@ -55,15 +75,41 @@ def look(deployment):
     )
 
 
-def test_a_reboot_is_proved_afterwards_and_a_start_by_hand_is_seen(deployment):
-    install(deployment.box, deployment.plan("--load", "1"))
+def test_a_reboot_is_recorded_and_a_start_by_hand_is_seen(deployment):
+    box = deployment.box
+    stumble = "/var/lib/golive-runbook/stumble"
+    install(box, deployment.plan("--load", "1", "--stumble", stumble))
+    places = installed(box, UNIT).places
+    verified = box.run("systemd-analyze", "verify", places.boot_file, check=False)
+    assert (verified.code, verified.err) == (0, "")
     assert look(deployment).status == "not provable here"
-    deployment.box.reboot()
+    assert not box.exists(places.boot_record)
+
+    def result():
+        shown = box.run("systemctl", "show", "-P", "ActiveState,Result", places.boot_unit).out
+        return shown.split()
+
+    box.write(stumble, "")
+    box.reboot()
+    wait_until(lambda: box.exists(places.boot_record), 30, deployment.left)
+    wait_until(lambda: sorted(result()) == ["inactive", "success"], 10, deployment.left)
     proof = look(deployment)
     assert proof.status == "proved", proof.evidence
     assert "started by nobody but systemd" in proof.evidence
-    deployment.box.run("systemctl", "disable", UNIT)
-    deployment.box.reboot()
+    assert f"recorded by {places.boot_unit} at" in proof.evidence
+    record = parse_boot((box.read(places.boot_record) or b"").decode())
+    assert record is not None
+    seen = [(start.planned, start.served_s is None) for start in record.starts]
+    assert seen == [(False, True), (True, False)]
+    box.run("journalctl", "--rotate")
+    box.run("journalctl", "--vacuum-time=1s", check=False)
+    assert look(deployment) == proof
+
+    box.run("systemctl", "disable", UNIT)
+    assert not box.exists(places.boot_link)
+    box.reboot()
     assert "started 0 times" in look(deployment).evidence
-    deployment.box.run("systemctl", "start", UNIT)
-    assert "by hand" in look(deployment).evidence
+    box.run("systemctl", "start", UNIT)
+    proof = look(deployment)
+    assert "by hand" in proof.evidence
+    assert "recorded" not in proof.evidence

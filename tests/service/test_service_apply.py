@@ -41,7 +41,7 @@ def test_install_change_back_and_gone(deployment: Deployment, tmp_path):
     assert "+ExecStart=" in said
     assert "unit: exposure" in said
     assert "+import" not in said
-    assert (tmp_path / "service/gate.py").read_text() == plan.target.gate_text
+    assert (tmp_path / "service/guard.py").read_text() == plan.target.guard_text
     assert "gate: ready" in (tmp_path / "service/journal.txt").read_text()
     assert (tmp_path / "service/environment").read_text().startswith("PATH=/usr/bin:/bin\n")
 
@@ -173,7 +173,7 @@ def test_a_server_that_dies_in_every_start_does_not_loop_for_ever(deployment: De
     box = deployment.box
     target = deployment.plan("--exit", "5").target
     box.make_dir(target.places.root)
-    box.write(target.places.gate(target.gate_text), target.gate_text)
+    box.write(target.places.guard(target.guard_text), target.guard_text)
     box.write(UNIT_FILE, target.unit_text)
     box.run("systemctl", "daemon-reload")
     box.run("systemctl", "start", UNIT, check=False)

@@ -27,11 +27,10 @@ def measured(**more):
     return dataclasses.replace(make_measured(18080), **{"facts": FACTS, "gpus": CARDS, **more})
 
 
-def target(guard_text="# guard\n", **more):
+def target(**more):
     made = measured(**more)
-    return make_target(
-        make_params(18080), "baseline", made, "# gate\n", "/usr/bin/python3", "run", guard_text
-    )
+    python = "/usr/bin/python3"
+    return make_target(make_params(18080), "baseline", made, "# guard\n", python, "run")
 
 
 def test_it_expects_what_was_measured_and_nothing_that_changes_by_itself():
@@ -55,33 +54,29 @@ def test_it_runs_before_the_start_under_the_interpreter_that_serves_with_its_fla
     command = unit.command("ExecStartPre")
     assert command[:3] == (spec.argv[0], "-X", "utf8")
     assert command[3] == PLACES.guard("# guard\n")
-    assert command[4].endswith(".json")
-    assert "ExecStartPre" not in target(guard_text="").unit_text
+    assert command[4] == "before-start"
+    assert command[5].endswith(".json")
     native = dataclasses.replace(spec, argv=("/usr/bin/llama-server", "--port", "1"))
     assert parse_unit(target(spec=native).unit_text).command("ExecStartPre")[0] == (
         "/usr/bin/python3"
     )
     assert made.manifest["guard"] == json.loads(made.expected_text)
-    assert made.manifest["files"] == {
-        PLACES.unit_file: digest(made.unit_text),
-        **{path: digest(text) for path, text in made.beside.items()},
-    }
+    assert made.manifest["files"] == {path: digest(text) for path, text in made.files.items()}
 
 
 def kept(what, number=1):
     folder = PLACES.generation(number)
     files = {f"{folder}/{name}": text for name, text in what.kept.items()}
     files |= {f"{folder}/manifest.json": json.dumps(dict(what.manifest)), f"{folder}/served": ""}
-    files |= {PLACES.unit_file: what.unit_text, PLACES.current: f"{number}\n", **what.beside}
+    files |= {PLACES.current: f"{number}\n", PLACES.boot_link: what.boot_text, **what.files}
     state = {"UnitFileState": "enabled", "ActiveState": "active", "NeedDaemonReload": "no"}
     return HostFacts(PLACES, files, {"FragmentPath": PLACES.unit_file, **state})
 
 
-def test_a_generation_comes_back_with_its_guard_and_an_older_one_without():
-    back = kept(target()).generation(1)
-    assert (back.guard_text, back.expected_text) == ("# guard\n", target().expected_text)
-    assert back.beside == target().beside
-    assert kept(target(guard_text="")).generation(1).guard_text == ""
+def test_a_generation_comes_back_whole():
+    made, back = target(), kept(target()).generation(1)
+    assert (back.files, back.kept) == (made.files, made.kept)
+    assert back.manifest == json.loads(json.dumps(made.manifest))
     assert make_plan(target(), kept(target())).unchanged
 
 

@@ -94,7 +94,7 @@ def test_all_files_lie_in_the_run(tmp_path):
     folder = Folder(tmp_path)
     folder.write("cells.csv", to_csv([*CELLS, Cell("fast", 2, 2, 900, status="void")]))
     made = make_target(
-        params(), "fast", make_measured(18080), "# gate\n", "/usr/bin/python3", "run"
+        params(), "fast", make_measured(18080), "# guard\n", "/usr/bin/python3", "run"
     )
     record_monitoring(folder, params(), made)
     timed = [

@@ -17,6 +17,7 @@ from runbook.launch.server import local_url
 from runbook.launch.unit_file import parse_unit
 
 PLACES = Places(UNIT)
+GUARD = "# a guard\n"
 RUNNING = {
     "FragmentPath": PLACES.unit_file,
     "UnitFileState": "enabled",
@@ -27,24 +28,17 @@ RUNNING = {
 
 def target(*arguments, **service):
     params = make_params(18080, **service)
-    return make_target(
-        params,
-        "baseline",
-        make_measured(18080, *arguments),
-        "# a gate\n",
-        "/usr/bin/python3",
-        "run",
-    )
+    measured = make_measured(18080, *arguments)
+    return make_target(params, "baseline", measured, GUARD, "/usr/bin/python3", "run")
 
 
 def installed(what, number=1, **state):
     folder = PLACES.generation(number)
     files = {
-        PLACES.unit_file: what.unit_text,
-        PLACES.gate(what.gate_text): what.gate_text,
+        **what.files,
+        PLACES.boot_link: what.boot_text,
         PLACES.current: f"{number}\n",
-        f"{folder}/unit": what.unit_text,
-        f"{folder}/gate.py": what.gate_text,
+        **{f"{folder}/{name}": text for name, text in what.kept.items()},
         f"{folder}/manifest.json": json.dumps(dict(what.manifest)),
         f"{folder}/served": "now\n",
     }
@@ -58,7 +52,9 @@ def with_files(facts, **more):
 def test_an_empty_host_gets_everything():
     plan = make_plan(target(), HostFacts(PLACES))
     assert [change.path for change in plan.files if not change.same] == [
-        PLACES.gate("# a gate\n"),
+        PLACES.guard(GUARD),
+        PLACES.expected(target().expected_text),
+        PLACES.boot_file,
         PLACES.unit_file,
     ]
     assert plan.actions == ("daemon-reload", "enable", "start")
@@ -89,6 +85,12 @@ def test_only_what_is_missing_is_done(state, actions):
     assert not plan.unchanged
 
 
+def test_a_boot_that_would_not_be_recorded_is_mended():
+    files = dict(installed(target()).files)
+    del files[PLACES.boot_link]
+    assert make_plan(target(), HostFacts(PLACES, files, RUNNING)).actions == ("enable",)
+
+
 def test_an_apply_that_was_cut_before_its_end_is_finished_as_a_new_generation():
     facts = installed(target("--old"))
     new = target("--new")
@@ -108,13 +110,19 @@ def test_a_new_number_is_never_one_that_was_begun():
 def test_foreign_units_are_refused_and_edits_are_drift():
     with pytest.raises(Blocked, match="somebody else"):
         make_plan(target(), HostFacts(PLACES, {PLACES.unit_file: "[Service]\n"}))
+    with pytest.raises(Blocked, match=r"standin-boot\.service is a unit of somebody else"):
+        make_plan(target(), HostFacts(PLACES, {PLACES.boot_file: "[Service]\n"}))
     with pytest.raises(Blocked, match="/usr/lib/systemd"):
         make_plan(target(), HostFacts(PLACES, {}, {"FragmentPath": "/usr/lib/systemd/system/x"}))
     drop_in = f"{PLACES.unit_file}.d/x.conf"
-    gate = PLACES.gate("# a gate\n")
-    edits = {PLACES.unit_file: target().unit_text + "#\n", drop_in: "", gate: "# other\n"}
+    edits = {
+        PLACES.unit_file: target().unit_text + "#\n",
+        PLACES.boot_file: target().boot_text + "#\n",
+        PLACES.guard(GUARD): "# other\n",
+        drop_in: "",
+    }
     plan = make_plan(target(), with_files(installed(target()), files=edits))
-    assert len(plan.drift) == 3
+    assert len(plan.drift) == 4
     assert not plan.unchanged
 
 
@@ -157,7 +165,7 @@ def test_the_server_is_asked_where_it_listens(address, url):
     server = params.server.model_copy(update={"address": address})
     assert local_url(server) == url
     params = params.model_copy(update={"server": server})
-    made = make_target(params, "baseline", make_measured(1), "# g\n", "/usr/bin/python3", "run")
+    made = make_target(params, "baseline", make_measured(1), GUARD, "/usr/bin/python3", "run")
     gate = parse_unit(made.unit_text).command("ExecStartPost")
     assert gate[gate.index("--url") + 1] == url
 
@@ -172,7 +180,7 @@ def test_model_paths_are_mounts_that_must_be_there():
 def test_a_gpu_host_gets_its_device_nodes_before_the_start():
     params = make_params(18080)
     params = params.model_copy(update={"stack": params.stack.model_copy(update={"gpus": 8})})
-    made = make_target(params, "baseline", make_measured(1), "# g\n", "/usr/bin/python3", "run")
+    made = make_target(params, "baseline", make_measured(1), GUARD, "/usr/bin/python3", "run")
     assert "nvidia-modprobe" in made.unit_text
     assert "nvidia-modprobe" not in target().unit_text
 
@@ -199,13 +207,13 @@ def test_the_meaning_of_a_difference_is_said_by_option_variable_and_setting():
     assert meaning(before, None) == ["the unit is removed"]
 
 
-def test_old_generations_those_that_never_served_and_their_gates_are_pruned():
+def test_old_generations_those_that_never_served_and_their_guards_are_pruned():
     files = {}
     for number in range(1, 10):
         folder = PLACES.generation(number)
-        gate = f"{PLACES.root}/gate-{number}.py"
-        files[gate] = "#"
-        files[f"{folder}/manifest.json"] = json.dumps({"files": {gate: "hash"}})
+        guard = f"{PLACES.root}/guard-{number}.py"
+        files[guard] = "#"
+        files[f"{folder}/manifest.json"] = json.dumps({"files": {guard: "hash"}})
         if number != 7:
             files[f"{folder}/served"] = ""
     files[PLACES.current] = "2\n"
@@ -213,9 +221,9 @@ def test_old_generations_those_that_never_served_and_their_gates_are_pruned():
         PLACES.generation(1),
         PLACES.generation(3),
         PLACES.generation(7),
-        f"{PLACES.root}/gate-1.py",
-        f"{PLACES.root}/gate-3.py",
-        f"{PLACES.root}/gate-7.py",
+        f"{PLACES.root}/guard-1.py",
+        f"{PLACES.root}/guard-3.py",
+        f"{PLACES.root}/guard-7.py",
     ]
 
 

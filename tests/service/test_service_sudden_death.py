@@ -18,21 +18,23 @@ from standin_service import UNIT, Deployment, StandIn
 from runbook import probe
 from runbook.install_service import install, status
 from runbook.install_service.facts import read_facts
+from runbook.install_service.places import Places
 from runbook.install_service.plan import make_plan, make_target
 
 OLD, NEW = "none", "eagle"
-WRITES = ("generation", "write gate.py", "write guard.py", "write guard.json", f"write {UNIT}")
+BOOT = f"write {Places(UNIT).boot_unit}"
+WRITES = ("generation", "write guard.py", "write guard.json", BOOT, f"write {UNIT}")
 CHANGE = (*WRITES, "daemon-reload", "restart", "current", "prune")
 FIRST = (*WRITES, "daemon-reload", "enable", "start", "current", "prune")
 
 
 def new_plan(deployment: Deployment):
-    """The newer service: another configuration, another gate, another guard that knows more."""
-    gate, guard = (text + "# newer\n" for text in (probe.source("gate"), probe.guard_program()))
+    """The newer service: another configuration, another guard that expects more."""
+    guard = probe.guard_program() + "# newer\n"
     facts = {"usercustomize": {"loaded": None}}
     measured = dataclasses.replace(deployment.measured(speculation=NEW), facts=facts)
     target = make_target(
-        deployment.params, "fast", measured, gate, measured.spec.interpreter, "test-run", guard
+        deployment.params, "fast", measured, guard, measured.spec.interpreter, "test-run"
     )
     return make_plan(target, read_facts(deployment.box, UNIT))
 
@@ -78,9 +80,9 @@ def finish(deployment):
     assert new_plan(deployment).unchanged
     root = f"/var/lib/golive-runbook/{UNIT}"
     known = {path for path in new_plan(deployment).facts.files if path.startswith(root)}
-    gates = [path for path in known if path.startswith(f"{root}/gate-")]
+    guards = [path for path in known if path.startswith(f"{root}/guard-") and path.endswith("py")]
     generations = deployment.box.list(f"{root}/generations")
-    assert 1 <= len(gates) <= len(generations) <= 2
+    assert 1 <= len(guards) <= len(generations) <= 2
 
 
 def test_no_step_is_left_out_here(deployment: Deployment):
