@@ -112,8 +112,8 @@ def rollback(run_path: Path) -> Markdown:
     return joined(
         _once_installed(found),
         "Every generation that has served is kept with its unit. A roll back prints its plan, puts "
-        "unit and gate of the one before in place, restarts, and waits until it has served; if it "
-        "does not serve, what ran before comes back. Files that were edited by hand stop it. Where "
+        "units and guard of the one before in place, restarts, and waits until it has served; if "
+        "it does not serve, what ran before comes back. Files that were edited by hand stop it. Where "
         "no earlier generation has served there is none to go back to: remove the service.",
         _commands(rows),
     )
@@ -175,9 +175,16 @@ def _by_itself(params: Params, unit: UnitFile, warned: Iterable[str]) -> list[st
     restart = unit.value("Service", "RestartSec") or f"{service.restart_s:g}s"
     burst = unit.value("Unit", "StartLimitBurst") or str(service.start_limit_burst)
     stop = unit.value("Service", "TimeoutStopSec") or f"{params.server.timeouts.stop_s:g}s"
+    recorder = unit.value("Install", "Also")
+    recorded = (
+        f"; {code(recorder)} records when it first served and whether systemd alone had started "
+        f"it, which {code('service verify --after-boot')} reads"
+        if recorder
+        else ""
+    )
     return [
         *(f"**The guard warned** at the last start: {escape(text)}" for text in warned),
-        f"At boot: {code(service.unit)} is enabled and starts with multi-user.target.",
+        f"At boot: {code(service.unit)} is enabled and starts with multi-user.target{recorded}.",
         f"On a crash: systemd starts it again after {restart.removesuffix('s')} s; after "
         f"{burst} failed starts it stays failed until "
         f"{code('systemctl reset-failed ' + service.unit)}.",

@@ -20,6 +20,7 @@ from runbook.install_service import (
     uninstall,
 )
 from runbook.install_service.lock import locked
+from runbook.install_service.places import WANTED_BY, Places
 from runbook.notebook import Work
 from runbook.run import Run
 
@@ -74,10 +75,13 @@ def test_install_change_back_and_gone(deployment: Deployment, tmp_path):
     assert install(box, deployment.plan("--load", "1")).changed is False
 
     planned = plan_uninstall(box, UNIT)
+    places, wants = Places(UNIT), f"/etc/systemd/system/{WANTED_BY}.wants"
     assert planned == [
         f"stop and disable {UNIT}",
         f"remove {UNIT_FILE}",
-        f"remove /etc/systemd/system/multi-user.target.wants/{UNIT}",
+        f"remove {wants}/{UNIT}",
+        f"remove {places.boot_file}",
+        f"remove {wants}/{places.boot_unit}",
         f"remove /var/lib/golive-runbook/{UNIT}",
         "remove /var/lib/golive-runbook",
     ]
