@@ -113,8 +113,8 @@ def rollback(run_path: Path) -> Markdown:
         _once_installed(found),
         "Every generation that has served is kept with its unit. A roll back prints its plan, puts "
         "units and guard of the one before in place, restarts, and waits until it has served; if "
-        "it does not serve, what ran before comes back. Files that were edited by hand stop it. Where "
-        "no earlier generation has served there is none to go back to: remove the service.",
+        "it does not serve, what ran before comes back. Files that were edited by hand stop it. "
+        "Where no earlier generation has served there is none to go back to: remove the service.",
         _commands(rows),
     )
 

@@ -24,7 +24,7 @@ SAME = (
 def test_the_same_tests_pass_there(kind, far):
     """A runner inside the box is on the host itself; one outside reaches it by ssh."""
     tests = [str(ROOT / "tests/service" / name) for name in SAME]
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=0", *tests]
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-x", *tests]
     if kind == "local":
         env = [f"{HOST}=local", "PYTHONDONTWRITEBYTECODE=1"]
         done = far.box.run("env", "-C", str(ROOT), *env, *argv, timeout_s=600, check=False)
