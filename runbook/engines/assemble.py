@@ -51,9 +51,14 @@ def assemble_spec(
 
 
 def own_program(params: Params, program: Path) -> tuple[str, dict[str, str]]:
-    """A program of the runbook as a launch names it, and what is to be written for it: over ssh it
-    goes along, beside the unit and named by its content."""
-    if params.host.kind != "ssh":
+    """A program of the runbook as a launch names it, and what is to be written for it.
+
+    A service must not depend on a clone, which may change or go: the program goes along, beside
+    the unit and named by its content. A box sees the clone and is thrown away with it; processes
+    end with the runbook.
+    """
+    goes_along = {"ssh": True, "box": False, "local": params.benchmark.launch == "unit"}
+    if not goes_along[params.host.kind]:
         return str(program), {}
     text = program.read_text()
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]

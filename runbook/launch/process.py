@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from runbook import atomic
 from runbook.errors import HostFailed, ServerFailed
 from runbook.launch.server import Launcher, RunningServer
 from runbook.launch.spec import LaunchSpec
@@ -32,6 +33,7 @@ class ProcessLauncher(Launcher):
                 "root, or a server without a user",
                 "run as root, or leave server.user empty",
             )
+        _write_missing(spec.files)
         self.log_dir.mkdir(parents=True, exist_ok=True)
         log = self.log_dir / f"{name}.log"
         job = Job(
@@ -52,6 +54,20 @@ class ProcessLauncher(Launcher):
             owned.close()
             raise
         return ProcessServer(spec, owned, event["pid"], event["limits"], log, stop_timeout_s)
+
+
+def _write_missing(files: Mapping[str, str]) -> None:
+    """The programs that a launch brings along; they are named by their content, and stay."""
+    for path, text in files.items():
+        try:
+            if not Path(path).exists():
+                atomic.write(Path(path), text, 0o644)
+        except OSError as error:
+            raise ServerFailed(
+                f"{path} cannot be written ({error.strerror}), and no systemd runs that could",
+                "a program that does not depend on this clone",
+                "measure as root, or launch processes from the clone: benchmark.launch: process",
+            ) from None
 
 
 class ProcessServer(RunningServer):

@@ -511,7 +511,7 @@ class Params(Strict):
         return (*mixed, *((concurrency, 0) for concurrency in short))
 
     def _refuse_what_lies_here(self) -> None:
-        """Over ssh nothing is copied to the host but unit, gate, guard and launcher."""
+        """Over ssh nothing is copied to the host but units, guard and launcher."""
         server = self.server
         if self.host.kind != "ssh":
             return

@@ -98,6 +98,16 @@ def test_what_cannot_be_started_says_why(launcher, fields, said):
 
 
 @needs_root
+def test_the_programs_of_a_launch_are_written_where_they_are_missing(launcher, tmp_path):
+    there, missing = tmp_path / "there.py", tmp_path / "new" / "missing.py"
+    there.write_text("as it was")
+    spec = standin(files={str(there): "other", str(missing): "text"})
+    launcher.start(spec, "files", 10, 5).stop()
+    assert (there.read_text(), missing.read_text()) == ("as it was", "text")
+    with pytest.raises(ServerFailed, match=r"benchmark\.launch: process"):
+        launcher.start(standin(files={f"{there}/x": ""}), "no-files", 10, 5)
+
+
 def test_another_user_gets_its_rights_and_its_credentials(launcher, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("s3cret")

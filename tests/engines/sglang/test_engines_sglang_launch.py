@@ -155,23 +155,32 @@ def keyed(tmp_path, **api_key):
 def test_the_key_never_stands_in_the_launch(tmp_path):
     params = keyed(tmp_path)
     spec = SGLang().launch_spec(params, params.configuration("baseline"))
-    assert spec.argv[1] == str(LAUNCHER)
+    assert Path(spec.argv[1]).name.endswith(LAUNCHER.name)
     assert spec.credentials == {KEY_CREDENTIAL: str(tmp_path / "key")}
     assert KEY not in spec.shell_command()
     assert serve_sglang.CREDENTIAL == KEY_CREDENTIAL
 
 
-def test_over_ssh_the_launcher_goes_along_named_by_its_content(tmp_path):
-    params = keyed(tmp_path)
-    local = SGLang().launch_spec(params, params.configuration("baseline"))
-    far = params.model_copy(update={"host": Host(kind="ssh", address="root@gpu")})
-    spec = SGLang().launch_spec(far, far.configuration("baseline"))
+@pytest.mark.parametrize("host", [Host(), Host(kind="ssh", address="root@gpu")])
+def test_the_launcher_goes_along_named_by_its_content(tmp_path, host):
+    """A service that ran the clone's would run another one after a ``git pull``."""
+    params = keyed(tmp_path).model_copy(update={"host": host})
+    spec = SGLang().launch_spec(params, params.configuration("baseline"))
     [(path, text)] = spec.files.items()
-    assert spec.argv == (local.argv[0], path, *local.argv[2:])
-    assert text == Path(serve_sglang.__file__).read_text()
+    assert spec.argv[1] == path
+    assert text == LAUNCHER.read_text()
     assert path.startswith(f"/var/lib/golive-runbook/{params.service.unit}/launcher-")
     assert KEY not in repr(spec)
-    assert (local.files, spec.fingerprint() == local.fingerprint()) == ({}, False)
+
+
+def test_in_a_box_and_as_a_process_the_launcher_is_the_clones(tmp_path):
+    params = keyed(tmp_path)
+    benchmark = params.benchmark.model_copy(update={"launch": "process"})
+    for change in ({"host": Host(kind="box")}, {"benchmark": benchmark}):
+        spec = SGLang().launch_spec(
+            params.model_copy(update=change), params.configuration("baseline")
+        )
+        assert (spec.argv[1], spec.files) == (str(LAUNCHER), {})
 
 
 SERVER = """
