@@ -21,7 +21,6 @@ from runbook.benchmark.figures import (
 )
 from runbook.benchmark.gpu_samples import sampled
 from runbook.benchmark.measurements import place_of
-from runbook.benchmark.surroundings import links_of, told_of
 from runbook.cells import Cell
 from runbook.checks import Check
 from runbook.engines.base import Counters, ServerInfo
@@ -33,6 +32,7 @@ from runbook.load import LoadResult, Prompt, Record, run_load
 from runbook.load.context import again, remark_on_length
 from runbook.load.way import Way, look_at_way, worse
 from runbook.params import Configuration
+from runbook.verified import links_of, told_of
 
 _TELL_S = 30.0
 #: A client that gave a request up has closed its connection; the server may go on with it.

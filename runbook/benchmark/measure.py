@@ -24,6 +24,7 @@ from runbook.load import run_load
 from runbook.load.context import texts_of
 from runbook.params import Params
 from runbook.run import Run
+from runbook.verified import resolved_for
 
 #: Told of each finished cell: what it was, how many are done, how many there are.
 OnCell = Callable[[str, int, int], None]
@@ -118,9 +119,8 @@ def measure(
 def _resolved_in(run: Run) -> dict[str, dict[str, Any]]:
     """What the server's own parser made of each configuration when the stack was verified."""
     stack = run.read_json("stack.json") or {}
-    serving = stack.get("readings", {}).get("serving", {})
-    answers = {name: one["facts"].get("arguments") or {} for name, one in serving.items()}
-    return {name: one["resolved"] for name, one in answers.items() if "resolved" in one}
+    answers = {one.name: resolved_for(stack, one.name) for one in run.params.configurations}
+    return {name: resolved for name, resolved in answers.items() if resolved is not None}
 
 
 def _plan_life(bench: Bench, block: Block, config: str, is_last: bool) -> Life:

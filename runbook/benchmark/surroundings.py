@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from runbook.probe.topology import topology_class
+from runbook.verified import Stack, cards_of, fingerprints_of, reading_of, told_of
 
 _LOADED_OPTIONS = (
     "/proc/driver/nvidia/params",
@@ -22,39 +22,22 @@ _LOADED_OPTIONS = (
 Surroundings = Mapping[str, str | None]
 
 
-def surroundings_of(stack: Mapping[str, Any], config: str) -> dict[str, str | None]:
+def surroundings_of(stack: Stack, config: str) -> dict[str, str | None]:
     """Name -> value in words or as a hash, ``None`` where unknown; empty without facts."""
     if not stack:
         return {}
-    readings = stack.get("readings") or {}
-    told = told_of(stack, config)
-    host = readings.get("host") or {}
-    cards = (host.get("gpus") or {}).get("value") or {}
+    told, cards = told_of(stack, config), cards_of(stack)
     return {
-        **(stack.get("fingerprints") or {}),
-        "driver": _counted(card["driver_version"] for card in cards.get("gpus", ())),
-        "options of the driver": _mark_of_driver(host),
-        "power limit in W": _counted(card["power_limit_w"] for card in cards.get("gpus", ())),
+        **fingerprints_of(stack),
+        "driver": _counted(card["driver_version"] for card in cards),
+        "options of the driver": _mark_of_driver(reading_of(stack, "settings") or {}),
+        "power limit in W": _counted(card["power_limit_w"] for card in cards),
         "kernel": (told.get("kernel") or {}).get("release"),
         "Python": (told.get("python") or {}).get("version"),
         "what the start of Python does": _mark_of_start(told),
         "NCCL, its settings files and its graph": _mark_of_nccl(told),
         **(told.get("packages") or {}),
     }
-
-
-def told_of(stack: Mapping[str, Any], config: str) -> Mapping[str, Any]:
-    """What the probes told of one configuration's launch; empty where they were not asked."""
-    serving = ((stack.get("readings") or {}).get("serving") or {}).get(config) or {}
-    told: Mapping[str, Any] = serving.get("facts") or {}
-    return told
-
-
-def links_of(stack: Mapping[str, Any]) -> str | None:
-    """The class of the links between the cards as it was seen, ``None`` where it was not."""
-    host = (stack.get("readings") or {}).get("host") or {}
-    matrix = (host.get("topology") or {}).get("value")
-    return topology_class(matrix) if matrix else None
 
 
 def changes(before: Surroundings, now: Surroundings) -> list[str]:
@@ -74,9 +57,8 @@ def _counted(values: Iterable[Any]) -> str | None:
     return ", ".join(f"{count} x {value}" for value, count in sorted(counts.items())) or None
 
 
-def _mark_of_driver(host: Mapping[str, Any]) -> str | None:
+def _mark_of_driver(settings: Mapping[str, Any]) -> str | None:
     """A hash of the options that the loaded modules have, whatever modprobe.d asks for."""
-    settings = (host.get("settings") or {}).get("value") or {}
     loaded = {name: settings[name] for name in _LOADED_OPTIONS if name in settings}
     return _mark(loaded) if loaded else None
 

@@ -14,6 +14,7 @@ from runbook.errors import BadInput, NotHere
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Params
 from runbook.run import Run
+from runbook.verified import cards_of, fingerprints_of, told_of
 
 
 @dataclass(frozen=True)
@@ -46,16 +47,16 @@ def measured_in(run: Run, configuration: str) -> Measured:
             "runbook service install PARAMS --unmeasured REASON",
         )
     launch = launches[configuration]
-    facts, gpus, topology = _stack_of(run, configuration)
+    stack = run.read_json("stack.json") or {}
     try:
         return Measured(
             spec_from(launch["spec"]),
             tuple(launch.get("load_s") or ()),
             info_from(launch.get("info")),
             launch.get("launch", "unknown"),
-            facts,
-            gpus,
-            topology,
+            told_of(stack, configuration),
+            cards_of(stack),
+            fingerprints_of(stack).get("topology"),
         )
     except (TypeError, KeyError, AttributeError) as error:
         raise BadInput(
@@ -63,19 +64,6 @@ def measured_in(run: Run, configuration: str) -> Measured:
             "launches.json as the benchmark of this release writes it",
             "measure again: runbook run PARAMS --from benchmark",
         ) from None
-
-
-def _stack_of(
-    run: Run, configuration: str
-) -> tuple[dict[str, Any], tuple[dict[str, Any], ...], str | None]:
-    """What the interpreter of a configuration found, the cards and the fingerprint of their
-    links; empty where not recorded."""
-    stack = run.read_json("stack.json") or {}
-    readings = stack.get("readings") or {}
-    facts = ((readings.get("serving") or {}).get(configuration) or {}).get("facts")
-    gpus = ((readings.get("host") or {}).get("gpus") or {}).get("value")
-    topology = (stack.get("fingerprints") or {}).get("topology")
-    return dict(facts or {}), tuple((gpus or {}).get("gpus") or ()), topology
 
 
 def measured_cells(run: Run, configuration: str) -> list[Cell]:

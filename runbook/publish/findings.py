@@ -23,6 +23,7 @@ from runbook.publish.tables import (
     table,
     titled_list,
 )
+from runbook.verified import fingerprints_of
 
 
 def todo_table(run_path: Path, in_document: bool = False) -> Markdown:
@@ -97,7 +98,7 @@ def models(run_path: Path) -> Markdown:
     found = Artefacts.of(run_path)
     server, stack = found.run.params.server, found.stack
     checks = {check["name"]: check for check in stack.get("checks", [])}
-    fingerprints = stack.get("fingerprints", {})
+    fingerprints = fingerprints_of(stack)
     rows = [
         {
             "model": f"{role}: does it fit the model" if check == "draft_fits" else role,

@@ -19,6 +19,7 @@ from runbook.publish.tables import (
     joined,
     table,
 )
+from runbook.verified import fingerprints_of, told_of
 
 #: Checks that say for which cards and links NCCL is set, and whether that works.
 _LINK_CHECKS = ("topology", "p2p", "acs", "nccl", "nccl_conf", "nccl_graph", "collective")
@@ -90,8 +91,7 @@ def _given(spec: LaunchSpec, params: Params, config: str) -> Iterator[dict[str, 
 
 def _added(found: Artefacts, config: str) -> Iterator[dict[str, Any]]:
     """What the start of Python and the server itself add, as far as anybody has looked."""
-    serving = found.stack.get("readings", {}).get("serving", {}).get(config, {})
-    facts = serving.get("facts", {})
+    facts = told_of(found.stack, config)
     started: Mapping[str, Any] = facts.get("environment") or {}
     loaded = (facts.get("sitecustomize") or {}).get("loaded")
     by = f"start of Python (sitecustomize: {loaded})" if loaded else "start of Python"
@@ -115,7 +115,7 @@ def _nccl(found: Artefacts, spec: LaunchSpec, config: str) -> Markdown:
     if stack.gpus == 0:
         return Markdown("None: this deployment uses no GPU (`stack.gpus: 0`).")
     checks = {check["name"]: check for check in found.stack.get("checks", [])}
-    links = found.stack.get("fingerprints", {}).get("topology")
+    links = fingerprints_of(found.stack).get("topology")
     tuned = f"class {code(stack.topology)}" if stack.topology else "not named (`stack.topology`)"
     seen = [*_given(spec, found.run.params, config), *_added(found, config)]
     return joined(
