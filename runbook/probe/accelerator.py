@@ -22,6 +22,11 @@ from typing import Any, Callable
 
 IMPORT_S = 180
 LFS = b"version https://git-lfs"
+#: The ends of files of weights; the first kind that is there is the one that is loaded.
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
+NO_WEIGHTS = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt")
+INDEX = ".index.json"
+MOST_SHARDS = 9999
 NCCL_PACKAGES = ("nvidia-nccl-cu12", "nvidia-nccl-cu13")
 LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/lib")
 CONFIG_KEYS = (
@@ -145,20 +150,53 @@ def read_models(options: dict[str, Any]) -> dict[str, dict[str, Any] | None]:
 def _model(folder: str) -> dict[str, Any]:
     faults: list[str] = []
     config = _json(folder, "config.json", faults)
-    indexes = sorted(glob.glob(os.path.join(glob.escape(folder), "*.safetensors.index.json")))
-    shards = {os.path.basename(path) for path in glob.glob(glob.escape(folder) + "/*.safetensors")}
+    here = [name for name in os.listdir(folder) if not os.path.isdir(os.path.join(folder, name))]
+    kind = next((one for one in WEIGHTS if any(_is_of(one, name) for name in here)), "")
+    indexes = sorted(name for name in here if kind and name.endswith(kind + INDEX))
+    shards = {name for name in here if kind and name.endswith(kind) and name not in NO_WEIGHTS}
     for index in indexes:
-        named = _json(folder, os.path.basename(index), faults)
-        shards |= {str(name) for name in ((named or {}).get("weight_map") or {}).values()}
+        named = _json(folder, index, faults)
+        weights = {} if named is None else named.get("weight_map")
+        if isinstance(weights, dict):
+            shards |= set(map(str, weights.values()))
+        else:
+            faults.append(index + " names no shards")
+    shards = _whole_series(shards)
     for shard in sorted(shards):
         fault = _fault_of(os.path.join(folder, shard))
         faults += [f"{shard} {fault}"] if fault else []
+    others = sorted({*here} - shards - {*indexes, "config.json"})
+    faults += [f"{name} is a Git LFS pointer" for name in others if _is_pointer(folder, name)]
     return {
         "config": _told(config) if config else None,
         "shards": len(shards),
-        "index_sha256": [_sha256(index) for index in indexes],
-        "faults": faults[:20],
+        "index_sha256": [_sha256(os.path.join(folder, index)) for index in indexes],
+        "faults": (faults if shards else [*faults, "it holds no weights"])[:20],
     }
+
+
+def _is_of(kind: str, name: str) -> bool:
+    return name.endswith((kind, kind + INDEX)) and name not in NO_WEIGHTS
+
+
+def _whole_series(names: set[str]) -> set[str]:
+    """The names, with those that are missing of a numbered series ("-00001-of-00064")."""
+    whole = set(names)
+    for name in names:
+        one = re.fullmatch(r"(.*-)(\d+)(-of-)(\d+)(\..+)", name)
+        if one is None:
+            continue
+        for at in range(1, min(int(one[4]), MOST_SHARDS) + 1):
+            whole.add(f"{one[1]}{at:0{len(one[2])}}{one[3]}{one[4]}{one[5]}")
+    return whole
+
+
+def _is_pointer(folder: str, name: str) -> bool:
+    try:
+        with open(os.path.join(folder, name), "rb") as file:
+            return file.read(len(LFS)) == LFS
+    except OSError:
+        return False
 
 
 def _json(folder: str, name: str, faults: list[str]) -> dict[str, Any] | None:
@@ -188,15 +226,19 @@ def _told(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fault_of(path: str) -> str | None:
-    """Why a shard is not whole: its header names the bytes that must follow it."""
+    """Why a shard is not whole: the header of a safetensors file names the bytes that follow it."""
     try:
         size = os.stat(path).st_size
         with open(path, "rb") as file:
             start = file.read(len(LFS))
             if start == LFS:
                 return "is a Git LFS pointer"
+            if size == 0:
+                return "is empty"
+            if not path.endswith(WEIGHTS[0]):
+                return None
             if size < 8:
-                return "is empty" if size == 0 else "is cut off"
+                return "is cut off"
             length = struct.unpack("<Q", start[:8])[0]
             if length > min(size - 8, 1 << 27):
                 return "is cut off in its header"
@@ -210,6 +252,8 @@ def _fault_of(path: str) -> str | None:
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         return "has a broken header"
     whole = 8 + length + max(ends, default=0)
+    if size > whole:
+        return f"is longer than its header says: {size} of {whole} bytes"
     return f"is cut off: {size} of {whole} bytes" if size < whole else None
 
 

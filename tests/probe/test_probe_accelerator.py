@@ -36,6 +36,9 @@ def shard(path: Path, data_bytes: int, kept_bytes: int | None = None) -> None:
     path.write_bytes(struct.pack("<Q", len(header)) + header + b"\0" * kept)
 
 
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 10\n"
+
+
 @pytest.fixture
 def model(tmp_path):
     folder = tmp_path / "a model [1]"
@@ -83,6 +86,50 @@ def test_every_shard_that_is_not_whole_is_named(model):
         f"{first.name} is cut off: {size} of {size + 40} bytes",
         f"{second.name} is missing",
     ]
+
+
+@pytest.mark.parametrize(
+    ("files", "shards", "faults"),
+    [
+        ({}, 0, ["it holds no weights"]),
+        ({"training_args.bin": b"x"}, 0, ["it holds no weights"]),
+        ({"pytorch_model.bin": b"PK" + b"0" * 99}, 1, []),
+        ({"pytorch_model.bin": POINTER}, 1, ["pytorch_model.bin is a Git LFS pointer"]),
+        (
+            {"pytorch_model.bin.index.json": b'{"weight_map": {"w": "a.bin"}}'},
+            1,
+            ["a.bin is missing"],
+        ),
+        (
+            {"m-00001-of-000003.bin": b"PK", "m-00003-of-000003.bin": b"PK"},
+            3,
+            ["m-00002-of-000003.bin is missing"],
+        ),
+        (
+            {"pytorch_model.bin": b"PK", "tokenizer.json": POINTER},
+            1,
+            ["tokenizer.json is a Git LFS pointer"],
+        ),
+        (
+            {"a.safetensors.index.json": b'{"weight_map": ["a"]}'},
+            0,
+            ["a.safetensors.index.json names no shards", "it holds no weights"],
+        ),
+    ],
+)
+def test_weights_of_any_kind_are_there_or_named(tmp_path, files, shards, faults):
+    (tmp_path / "config.json").write_text("{}")
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    told = ask(files=[tmp_path]).facts["models"][str(tmp_path)]
+    assert (told["shards"], told["faults"]) == (shards, faults)
+
+
+def test_a_shard_longer_than_its_header_says_is_refused_as_its_loader_does(model):
+    first, _ = sorted(model.glob("*.safetensors"))
+    first.write_bytes(first.read_bytes() + b"x")
+    (fault,) = ask(files=[model]).facts["models"][str(model)]["faults"]
+    assert fault.startswith(f"{first.name} is longer than its header says: ")
 
 
 def test_a_configuration_that_cannot_be_read_is_a_fault(model):
