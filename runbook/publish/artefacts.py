@@ -94,6 +94,12 @@ class Artefacts:
         ]
 
     @cached_property
+    def figures_of(self) -> str | None:
+        """The result files of another tool that the cells are from; ``None`` where this run
+        measured them itself."""
+        return self._mapping("measured.json").get("figures_of")
+
+    @cached_property
     def guards(self) -> list[dict[str, Any]]:
         """What makes the configurations comparable, as checks; empty of older runs."""
         rows = self._mapping("measured.json").get("guards", [])

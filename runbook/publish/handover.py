@@ -204,10 +204,15 @@ def repeat(run_path: Path) -> Markdown:
     setup = "make host" if found.run.params.stack.gpus else "make setup"
     setup = SETUP if found.run.params.server.interpreter == INTERPRETER else setup
     command = f"{setup}\n{_RUNBOOK} run params.yaml --apply"
+    what = ""
+    if found.figures_of:
+        command = f"{setup}\n{_RUNBOOK} choose {shlex.quote(found.figures_of)} params.yaml"
+        what = " (it decides again from those figures, and measures nothing)"
     return Markdown(
         "\n\n".join(
             [
-                f"In a clone of the project{at}, with the text below as {code('params.yaml')}:",
+                f"In a clone of the project{at}, with the text below as {code('params.yaml')}"
+                f"{what}:",
                 fence(command, "sh"),
                 fence(found.run.params.to_yaml(), "yaml"),
             ]

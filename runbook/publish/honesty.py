@@ -25,6 +25,10 @@ def what_it_is(found: Artefacts) -> str:
     server = found.run.params.server
     draft = f", draft {code(server.draft)}" if server.draft else ", no draft model"
     said = f"Server {escape(server.engine)}, model {code(server.model)}{draft}. "
+    if found.figures_of:
+        said = f"Planned: s{said[1:]}"
+        said += f"**The figures are of {code(found.figures_of)}, not measured by this run.** "
+        return said + "On what server, and with what speculation, is not recorded."
     kinds = speculation_kinds(found)
     if not kinds:
         return said + "No configuration asks for speculation."
@@ -79,18 +83,27 @@ def assumptions(run_path: Path) -> Markdown:
 
 
 def _traffic(found: Artefacts) -> dict[str, str]:
-    workload = found.run.params.workload
-    mix = ", ".join(f"{kind} {share:g}" for kind, share in workload.mix.items())
-    source = "the project's own" if workload.prompts == "builtin" else workload.prompts
+    declared = found.run.params.choose.mix
+    total = sum(one.share for one in declared)
     shares = ", ".join(
-        f"{point_label(one.concurrency, one.context_tokens)} {100 * one.share:g} %"
-        for one in found.run.params.choose.mix
+        f"{point_label(one.concurrency, one.context_tokens)} {100 * one.share / total:.3g} %"
+        for one in declared
     )
     return {
         "tested": "not tested",
-        "evidence": f"prompts: {source} ({mix}), {workload.output_tokens} output tokens; the "
+        "evidence": f"{_asked(found)}; the "
         f"shares of time ({shares}) are declared, not measured on production traffic",
     }
+
+
+def _asked(found: Artefacts) -> str:
+    """What the servers were asked."""
+    if found.figures_of:
+        return f"prompts: those of {found.figures_of}, not known here"
+    workload = found.run.params.workload
+    mix = ", ".join(f"{kind} {share:g}" for kind, share in workload.mix.items())
+    source = "the project's own" if workload.prompts == "builtin" else workload.prompts
+    return f"prompts: {source} ({mix}), {workload.output_tokens} output tokens"
 
 
 def _judged(
@@ -129,13 +142,16 @@ def _limits(found: Artefacts) -> list[str]:
     lines = ["Any load: nothing was measured in this run."]
     if sent:
         at = ", ".join(map(str, sent))
-        lines = [
-            f"Concurrencies other than {at}; nothing above {sent[-1]} was sent.",
+        lines = [f"Concurrencies other than {at}; nothing above {sent[-1]} was sent."]
+    if sent and found.figures_of:
+        lines.append("What these servers were, what they were asked and how: it is not known here.")
+    elif sent:
+        lines += [
             f"Answers longer than {params.workload.output_tokens} tokens, and days of "
             "uninterrupted service.",
             "Open traffic: the load is a closed loop, each stream waits for its answer.",
         ]
-    kinds = speculation_kinds(found)
+    kinds = [] if found.figures_of else speculation_kinds(found)
     if kinds and not any("eagle" in kind.lower() for kind in kinds):
         lines.append(f"EAGLE-3: the speculation here is {', '.join(map(code, kinds))}.")
     if params.stack.gpus == 0:

@@ -65,7 +65,8 @@ def run_of_results(path: Path, given: params.Params, ruled: bool, folder: Path |
     run = Run.create(params.from_values(values, str(path)), folder)
     run.write("cells.csv", to_csv(found.cells))
     notes = [*([] if ruled else [_EQUAL]), *found.notes]
-    run.write_json("measured.json", {"notes": notes, "remarks": []})
+    elsewhere = {"figures_of": str(path.resolve()), "notes": notes, "remarks": []}
+    run.write_json("measured.json", elsewhere)
     run.begin("benchmark")
     run.finish("benchmark", "completed", f"figures of {path}, not measured by this run")
     return run

@@ -272,6 +272,14 @@ def test_nccl_is_tested_only_by_an_answer_on_the_links(run, checks, tested):
     assert line.split("|")[2].strip() == tested
 
 
+def test_shares_of_time_are_percent_however_they_were_weighed(run):
+    def weigh(values):
+        values["choose"]["mix"][0]["share"], values["choose"]["mix"][1]["share"] = 3, 1
+
+    told = str(sections.assumptions(change_params(run, weigh).path))
+    assert "(C=1 75 %, C=8 25 %)" in told
+
+
 def test_acceptance_by_kind_of_prompt_where_servers_tell_it(run):
     told = sections.benchmark_table(run.path)
     assert "by kind of prompt" not in str(told)

@@ -1,6 +1,7 @@
 """Two runs beside each other: only what differs, and no certainty that is not there."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from runbook.run import Run
 from runbook.verbs import comparing
 
 REHEARSAL = Path(__file__).parents[2] / "params" / "rehearsal.yaml"
+RECORD = Path(__file__).parents[1] / "cases" / "records" / "chosen"
 
 
 def cells(factor, blocks=3):
@@ -91,6 +93,7 @@ def test_the_same_run_differs_in_nothing(runs):
     assert (found.stack, found.parameters, found.choice) == ((), (), ())
     assert {figure.word for figure in found.figures} == {"not clear"}
     assert comparing.as_text(found).count("nothing differs") == 3
+    assert "to be served: ngram-lean, in both" in comparing.as_text(found)
 
 
 def test_a_run_that_has_measured_nothing_is_compared_all_the_same(runs, tmp_path):
@@ -108,3 +111,81 @@ def test_text_and_json_say_the_same(runs):
     assert value["before"] == "before"
     for change in [*value["stack"], *value["parameters"], *value["choice"]]:
         assert change["what"] in text
+
+
+# --- two tunings of the production case -------------------------------------------------------
+
+TUNED = {
+    "nccl": ("pass", "2.29.3 from libnccl.so.2"),
+    "iommu": ("pass", "iommu=pt"),
+    "acs": ("warn", "redirects on 3 of 8 bridges"),
+    "memory": ("pass", "3 GiB available"),
+    "kernel_driver": ("unknown", "another reason"),
+    "driver": ("pass", "8 x 590.1"),
+}
+
+
+@pytest.fixture
+def tunings(tmp_path):
+    """The run of the stand-in host, and the same with another tuning of host and servers."""
+    for name in ("before", "after"):
+        shutil.copytree(RECORD, tmp_path / name)
+    stack = json.loads((tmp_path / "after" / "stack.json").read_text())
+    for check in stack["checks"]:
+        check["status"], check["found"] = TUNED.get(
+            check["name"], (check["status"], check["found"])
+        )
+    stack["facts"]["kernel"] = "6.9"
+    launches = json.loads((tmp_path / "after" / "launches.json").read_text())
+    for config, launch in launches.items():
+        launch["info"]["settings"] |= {"attention_backend": "flashinfer", "new_setting": 1}
+        if config == "eagle3-topk1-spec-v2":
+            next(one for one in launch["checks"] if one["name"] == "worker")["found"] = "v1"
+    for name, value in (("stack.json", stack), ("launches.json", launches)):
+        (tmp_path / "after" / name).write_text(json.dumps(value))
+    return Run.open(tmp_path / "before"), Run.open(tmp_path / "after")
+
+
+def test_what_checks_found_otherwise_is_a_change_of_the_stack(tunings):
+    found = {change.what: change for change in comparing.compare(*tunings).stack}
+    assert set(found) == {"kernel", "nccl", "iommu", "acs", "driver"}
+    assert found["nccl"].after == "2.29.3 from libnccl.so.2"
+    assert found["acs"].before == "pass, off on 8 bridges"
+    assert found["iommu"].after == "pass, iommu=pt"
+
+
+def test_what_servers_said_otherwise_is_told_with_who_said_it(tunings):
+    found = comparing.compare(*tunings)
+    assert [(one.what, one.before, one.after) for one in found.servers] == [
+        ("all: attention_backend", "triton", "flashinfer"),
+        ("eagle3-topk1-spec-v2: worker", "v2 overlap", "v1"),
+    ]
+    assert "eagle3-topk1-spec-v2: worker: v2 overlap -> v1" in comparing.as_text(found)
+
+
+def test_figures_are_those_of_the_record(tunings):
+    text = comparing.as_text(comparing.compare(*tunings))
+    record = (RECORD / "golden.md").read_text()
+    assert "| eagle3-topk1-spec-v2 | 10 | 412.5 |" in record
+    assert "eagle3-topk1-spec-v2 C=10: 412.5 -> 412.5  +0.0 % (" in text
+    assert "TTFT p50 20 -> 20 ms, TPOT p50 15.7 -> 15.7 ms, accepted 2.50 -> 2.50" in text
+
+
+def test_an_override_serves_and_another_rule_or_runbook_is_told(tunings):
+    before, after = tunings
+    values = after.params.model_dump(mode="json")
+    values["choose"]["override"] = {"choose": "baseline", "reason": "night", "by": "me"}
+    values["choose"]["mix"][0]["share"] = 0.5
+    after.write("params.yaml", json.dumps(values))
+    state = after.read_json("run.json")
+    after.write_json("run.json", {**state, "versions": {**state["versions"], "commit": "abc"}})
+    found = comparing.compare(before, Run.open(after.path))
+    text = comparing.as_text(found)
+    assert "to be served: eagle3-topk1-spec-v2 -> baseline (by override of me)" in text
+    assert "the rule is another (choose.mix[0].share)" in text
+    assert "the runbook was another, commit: unknown -> abc" in text
+
+
+def test_figures_of_another_tool_are_told(tunings):
+    tunings[1].write_json("measured.json", {"figures_of": "/tmp/theirs.csv"})
+    assert any("of /tmp/theirs.csv" in note for note in comparing.compare(*tunings).notes)

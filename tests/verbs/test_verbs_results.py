@@ -54,6 +54,19 @@ def test_the_notebook_takes_the_results_of_each_tool(tool, capsys):
     assert "rehearsal" not in record
 
 
+def test_a_record_of_results_says_of_nothing_that_it_was_measured_here(capsys):
+    given = params.load(ROOT / "params" / "kimi-k2.5-8x-rtx-pro-6000.yaml", DECLARED)
+    values = given.model_dump(mode="json") | {"run": str(CASES / "sglang"), "apply": False}
+    work = notebook.open_stage("choose", values)
+    stages.write_draft(work, stages.choose(work))
+    record = (work.folder / "production_v2.md").read_text()
+    assert f"**The figures are of `{CASES / 'sglang'}`, not measured by this run.**" in record
+    assert "with what speculation, is not recorded" in record
+    assert f".venv/bin/runbook choose {CASES / 'sglang'} params.yaml\n" in record
+    for claim in ("asks for speculation", "the project's own", "closed loop", "run params.yaml"):
+        assert claim not in record
+
+
 def test_a_table_alone_decides_without_a_record(tmp_path):
     table = tmp_path / "mine.csv"
     table.write_text("config,concurrency,output_tok_s\nbaseline,1,9\nfast,1,12\n")
