@@ -28,6 +28,13 @@ _OVERRIDES = click.option(
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+def _stages(context: click.Context, option: click.Parameter, incomplete: str) -> list[str]:
+    """The stages that a shell may complete to."""
+    from runbook.run import STAGES
+
+    return [stage for stage in STAGES if stage.startswith(incomplete)]
+
+
 def _run_folder(name: str = "run_folder") -> Callable[[Verb], Verb]:
     return click.argument(name, metavar="RUN", type=click.Path(path_type=Path))
 
@@ -57,8 +64,14 @@ def check(params_file: Path, overrides: tuple[str, ...], as_json: bool) -> None:
 @verbs.command()
 @_PARAMS
 @click.option("--out", type=click.Path(path_type=Path), help="The run folder (default: a new one).")
-@click.option("--from", "first", metavar="STAGE", help="Start at this stage of an existing run.")
-@click.option("--to", "last", metavar="STAGE", help="End with this stage.")
+@click.option(
+    "--from",
+    "first",
+    metavar="STAGE",
+    shell_complete=_stages,
+    help="Start at this stage of an existing run.",
+)
+@click.option("--to", "last", metavar="STAGE", shell_complete=_stages, help="End with this stage.")
 @click.option("--resume", is_flag=True, help="Go on with the newest unfinished run, or --out.")
 @click.option("--apply", is_flag=True, help="Change the system: install the service.")
 @click.option("--quiet", "-q", is_flag=True, help="Print the verdict of each stage alone.")
@@ -271,7 +284,7 @@ def drift(place: Path, as_json: bool, every_s: float | None) -> None:
 @_run_folder("after")
 @_AS_JSON
 def compare(before: Path, after: Path, as_json: bool) -> None:
-    """Print what changed between two runs: stack, parameters, figures, choice."""
+    """Print what changed between two runs: stack, parameters, servers, figures, choice."""
     from runbook.run import Run
     from runbook.verbs import comparing
 

@@ -201,6 +201,9 @@ def _say(verdict: Verdict) -> None:
     show_verdict(str(verdict), verdict.ok)
 
 
+#: What a person reads who interrupted the kernel.
+_INTERRUPTED = "interrupted. What this stage had started is stopped; run its cells again to go on"
+
 #: The work of this kernel, so that an error is noted in its run and a second opening ends it.
 _at_work: list[Work] = []
 
@@ -302,8 +305,8 @@ def _speak_to_people() -> None:
     ) -> Any:
         for work in _at_work:
             work.fail(error)
-        if isinstance(error, RunbookError):
-            lines = [f"{kind.__name__}: {error}"]
+        if isinstance(error, RunbookError) or (_at_work and isinstance(error, KeyboardInterrupt)):
+            lines = [f"{kind.__name__}: {str(error) or _INTERRUPTED}"]
             shell._showtraceback(kind, error, lines)
             return lines
         shell.showtraceback((kind, error, trace), tb_offset=tb_offset)

@@ -98,6 +98,18 @@ def process_mark(pid: int) -> str:
     return "" if fields[0] in "ZX" else f"{pid}:{fields[19]}:{boot}"
 
 
+def _newest_first(root: Path) -> list[Path]:
+    """The run folders in ``root`` by when they were begun, then by name."""
+    begun = {}
+    for path in root.glob("*/run.json"):
+        try:
+            stored = parse_json(path.read_bytes())
+        except (OSError, ValueError):
+            continue
+        begun[path.parent] = stored.get("created") or "" if isinstance(stored, dict) else ""
+    return sorted(begun, key=lambda path: (begun[path], path.name), reverse=True)
+
+
 class Run:
     """One run folder. Reading needs no lock; work is done under ``locked``."""
 
@@ -151,12 +163,13 @@ class Run:
 
     @classmethod
     def newest(cls, parameters: Params, unfinished: bool = False, holding: str = "") -> Run:
-        """The newest run of these parameters (same name and identity). Raises ``NotHere``.
+        """The newest run of these parameters (same name and identity) in ``outputs``, under
+        whatever name its folder has. Raises ``NotHere``.
 
         ``holding``: the newest that has this artefact, and only without one the newest at all.
         """
         found = []
-        for path in sorted(outputs_root().glob(f"{parameters.name}-*Z*"), reverse=True):
+        for path in _newest_first(outputs_root()):
             try:
                 run = cls.open(path)
             except BadInput:

@@ -173,7 +173,11 @@ def test_the_shell_can_complete(shell):
 
 
 def test_completion_knows_verbs_and_options():
-    for words, expected in ((["ser"], "service"), (["run", "--qu"], "--quiet")):
+    for words, expected in (
+        (["ser"], "service"),
+        (["run", "--qu"], "--quiet"),
+        (["run", "x.yaml", "--from", "inst"], "install_service"),
+    ):
         environment = {
             **os.environ,
             "_RUNBOOK_COMPLETE": "bash_complete",

@@ -135,6 +135,19 @@ def test_the_newest_of_these_parameters(tmp_path, monkeypatch):
     assert Run.newest(mini, holding="nothing.json").path == new.path
 
 
+def test_the_newest_is_found_under_a_name_of_its_own_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("runbook.run.outputs_root", lambda: tmp_path)
+    mini = params.from_values(MINIMAL, "x")
+    Run.create(mini, tmp_path / "mini-20260101T000000Z")
+    named = Run.create(mini, tmp_path / "first try")
+    assert Run.newest(mini, unfinished=True).path == tmp_path / "mini-20260101T000000Z"
+    stored = named.read_json("run.json")
+    named.write_json("run.json", {**stored, "created": "2100-01-01T00:00:00Z"})
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "run.json").write_text("{")
+    assert Run.newest(mini, unfinished=True).path == named.path
+
+
 def test_stages_are_in_the_order_of_the_notebooks():
     assert STAGES == ("verify_stack", "benchmark", "choose", "install_service", "publish")
 

@@ -33,7 +33,8 @@ _WHERE = {
 _MONITORING = (
     "For monitoring there are in `service/` of the run folder a scrape and alert rules for "
     "Prometheus and a check that it lives (`NAME-alive.service`, `.timer`), with the measured "
-    "figures as thresholds."
+    "figures as thresholds; and one that asks every hour for drift (`NAME-drift.service`, "
+    "`.timer`). None of them is installed by itself."
 )
 
 
@@ -191,8 +192,9 @@ def _by_itself(params: Params, unit: UnitFile, warned: Iterable[str]) -> list[st
         f"On stop: SIGTERM, and what still runs after {stop.removesuffix('s')} s is killed.",
         "At each start the guard compares model, interpreter, packages, port and GPUs with what "
         f"was measured, and stops it or warns, as {code('service.guard')} says.",
-        "On a unit or drop-in changed by hand: nothing happens by itself; "
-        f"{code(_RUNBOOK + ' service status')} tells.",
+        "On drift (a unit or drop-in changed by hand, or a process, file or package that is not "
+        f"as measured): nothing happens by itself; {code(_RUNBOOK + ' drift')} ends with 1 and "
+        "names it.",
     ]
 
 

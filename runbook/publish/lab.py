@@ -23,6 +23,7 @@ background: var(--jp-layout-color2, #f5f5f5); }
 background: var(--jp-layout-color2, #f5f5f5); }
 .runbook th { border-bottom: 2px solid var(--jp-border-color1, #bdbdbd); white-space: nowrap; \
 background: var(--jp-layout-color1, #fff); }
+.runbook th[style*="right"] { white-space: normal; }
 .runbook tbody tr:nth-child(odd) { background: var(--jp-layout-color1, #fff); }
 .runbook tbody tr:nth-child(even) { background: var(--jp-layout-color2, #f5f5f5); }
 .runbook .good { color: var(--jp-success-color0, #1b5e20); white-space: nowrap; }

@@ -49,9 +49,11 @@ table { display: block; max-width: 100%; overflow-x: auto; border-collapse: coll
 font-size: .88rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .6rem; border: 1px solid var(--line); vertical-align: top; }
 th { background: var(--shade); }
-td { overflow-wrap: anywhere; min-width: 3rem; }
+td { overflow-wrap: anywhere; min-width: 3rem; max-width: 34rem; }
+@media (max-width: 48rem) { td + td { min-width: 8rem; } \
+td[style*="right"], td.good, td.bad, td.open { min-width: 0; } }
 td:first-child { overflow-wrap: normal; }
-td:first-child code, td[style*="right"], th[style*="right"], .good, .bad, .open, .time \
+td:first-child code, td[style*="right"], .good, .bad, .open, .time \
 { white-space: nowrap; }
 .good { color: var(--good); }
 .bad { color: var(--bad); font-weight: 600; }

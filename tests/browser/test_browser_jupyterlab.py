@@ -37,9 +37,12 @@ SETTINGS = {
 
 #: 02 measures live, on a machine that may be busy.
 ENDS_MS = 240_000
-#: The output that holds the verdict, or the first error.
+#: The output that holds the verdict, or the first error or word on stderr (JupyterLab shows the
+#: traceback of an error as such).
 ENDED = """[...document.querySelectorAll('.jp-OutputArea-output')].find(
-    e => e.innerText.includes('VERDICT') || e.dataset.mimeType === 'application/vnd.jupyter.error'
+    e => e.innerText.includes('VERDICT')
+        || e.matches('[data-mime-type="application/vnd.jupyter.error"]')
+        || e.matches('[data-mime-type="application/vnd.jupyter.stderr"]')
 )"""
 #: Whether any cell was begun: JupyterLab drops an order that comes before its kernel is connected.
 BEGUN = """[...document.querySelectorAll('.jp-InputPrompt')].some(
@@ -171,6 +174,14 @@ def test_run_all_ends_with_a_verdict_and_without_errors(page, lab, shots, path):
     page.screenshot(path=shots / f"{path.stem}.png")
     if path.stem == "02_benchmark":
         progress_is_a_bar_with_the_last_figures(page)
+        the_figures_stand_in_the_page(page)
+
+
+def the_figures_stand_in_the_page(page):
+    figures = page.locator(".runbook table").filter(has_text="TTFT p50").first
+    assert figures.evaluate(
+        "one => one.offsetWidth <= one.closest('.jp-OutputArea-output').clientWidth"
+    )
 
 
 def progress_is_a_bar_with_the_last_figures(page):
@@ -213,6 +224,10 @@ def test_the_page_of_the_record(page, shots, tmp_path):
     widths = page.evaluate("[...document.images].map(image => image.naturalWidth)")
     assert widths
     assert min(widths) > 300
+    benchmark = page.locator("#Benchmark ~ table").first
+    assert benchmark.evaluate("one => one.scrollWidth <= one.clientWidth")
     page.screenshot(path=shots / "record.png")
     page.set_viewport_size({"width": 400, "height": 800})
+    found = page.locator("#Stack ~ table td:nth-child(3)").first
+    assert found.evaluate("one => one.clientWidth") > 100
     assert page.evaluate("document.documentElement.scrollWidth") <= 400

@@ -64,6 +64,10 @@ def test_interrupting_the_kernel_stops_the_server_and_the_cell_can_be_run_again(
     while (reply := channels.get_shell_msg(timeout=60))["parent_header"]["msg_id"] != number:
         pass
     assert reply["content"]["ename"] == "KeyboardInterrupt"
+    assert reply["content"]["traceback"] == [
+        "KeyboardInterrupt: interrupted. What this stage had started is stopped; "
+        "run its cells again to go on"
+    ]
     wait_nothing_left(port)
     step = run.step("benchmark")
     assert (step.status, step.reason, step.exit_code) == ("failed", "interrupted", 130)
