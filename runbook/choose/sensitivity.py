@@ -23,12 +23,14 @@ def find_flips(
 ) -> tuple[Flip, ...]:
     """The smallest changes of the mix, then of the chosen configuration's figures, that flip.
 
-    Of the mix: time moved from one point to another. Of the figures: a loss of the chosen
-    configuration at one point, or at all alike, down to half. At most three of each, least first.
+    Of the mix: time moved from one point to another. Of the figures, at one point or at all alike:
+    a loss of the chosen configuration, down to half, or a gain of another one, up to double. At
+    most three of each, least first.
     """
     mix = sorted(_mix_flips(figures, terms, now), key=lambda flip: flip.amount)
-    fall = sorted(_figure_flips(figures, terms, now, limited), key=lambda flip: -flip.amount)
-    return (*mix[:_MOST_FLIPS], *fall[:_MOST_FLIPS])
+    changes = [*_falls(figures, terms, now, limited), *_rises(figures, terms, now)]
+    changes.sort(key=lambda flip: abs(math.log1p(flip.amount)))
+    return (*mix[:_MOST_FLIPS], *changes[:_MOST_FLIPS])
 
 
 def _mix_flips(figures: Figures, terms: Terms, now: Answer) -> Iterator[Flip]:
@@ -68,15 +70,38 @@ def _is_whole(figures: Figures, point: Point) -> bool:
     return all(point in block for config in figures.configs for block in figures.ratios[config])
 
 
-def _figure_flips(
+def _places(figures: Figures) -> list[tuple[Point | None, float]]:
+    """Where a figure may change, and with what weight: at all points alike, then at each."""
+    weighed = [(point, share) for point, share in figures.weights.items() if share > 0]
+    return [(None, 1.0), *(weighed if len(weighed) > 1 else ())]
+
+
+def _rises(figures: Figures, terms: Terms, now: Answer) -> Iterator[Flip]:
+    """Of those that were not chosen; that the baseline falls says it already where it is chosen."""
+    if now.choice in (None, terms.baseline):
+        return
+    scores = {config: figures.scores(config) for config in figures.configs}
+    for config in figures.others:
+        for where, share in _places(figures) if config != now.choice else ():
+
+            def answer_at(rise: float, config: str = config, share: float = share) -> Answer:
+                return rule.ask(_fallen(scores, config, terms.baseline, -rise * share), terms)
+
+            if found := _first_change(answer_at, now, math.log(2)):
+                yield _of_figure(config, math.expm1(found[0]), found[1], where)
+
+
+def _of_figure(config: str, amount: float, answer: Answer, where: Point | None) -> Flip:
+    return Flip("figure", amount, answer.status, answer.choice, target=where, config=config)
+
+
+def _falls(
     figures: Figures, terms: Terms, now: Answer, limited: Mapping[Point, float]
 ) -> Iterator[Flip]:
     if now.choice is None:
         return
     scores = {config: figures.scores(config) for config in figures.configs}
-    weighed = {point: share for point, share in figures.weights.items() if share > 0}
-    everywhere: list[tuple[Point | None, float]] = [(None, 1.0)]
-    for where, share in [*everywhere, *(weighed.items() if len(weighed) > 1 else ())]:
+    for where, share in _places(figures):
 
         def answer_at(fall: float, where: Point | None = where, share: float = share) -> Answer:
             breached = now.choice != terms.baseline and any(
@@ -91,15 +116,7 @@ def _figure_flips(
 
         found = _first_change(answer_at, now, math.log(2))
         if found:
-            fall, answer = found
-            yield Flip(
-                "figure",
-                math.expm1(-fall),
-                answer.status,
-                answer.choice,
-                target=where,
-                config=now.choice,
-            )
+            yield _of_figure(now.choice, math.expm1(-found[0]), found[1], where)
 
 
 def _loss(figures: Figures, config: str | None, point: Point, fall: float) -> float:

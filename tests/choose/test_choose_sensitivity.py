@@ -56,6 +56,20 @@ def test_a_baseline_flips_when_its_own_figures_fall(session, rule):
     assert flips[0].amount == pytest.approx(1 / 1.02 - 1, abs=1e-6)
 
 
+def test_a_rise_of_another_than_the_chosen_flips_too(session, rule):
+    factors = {"lean": {1: 1.3, 8: 1.1}, "wide": {1: 1.2, 8: 1.0}}
+    terms = rule({1: 70, 8: 30})
+    decision = decide(session(factors, 4, 0.005, seed=5), terms)
+    assert decision.choice == "lean"
+    rise = next(f for f in decision.flips if f.config == "wide" and f.target is None)
+    assert 0 < rise.amount < 0.1
+    for nudge, same in ((-1e-3, True), (1e-3, False)):
+        risen = {at: factor * (1 + rise.amount + nudge) for at, factor in factors["wide"].items()}
+        then = decide(session({**factors, "wide": risen}, 4, 0.005, seed=5), terms)
+        assert ((then.status, then.choice) == (decision.status, decision.choice)) is same
+    assert (rise.status, rise.choice) == (then.status, then.choice)
+
+
 def test_a_landslide_has_no_flip(session, rule):
     assert decide(session({"lean": {1: 9.0, 8: 9.0}}, 3), rule({1: 1, 8: 1})).flips == ()
 
