@@ -264,6 +264,8 @@ def status(host: Host, unit: str) -> Status:
         return Status(unit, facts, ())
     plan = make_plan(facts.generation(facts.current), facts, facts.current)
     changed = [f"{c.path} is not as installed" for c in plan.files if not c.same]
+    if not facts.is_recorded:
+        changed.append(f"{facts.places.boot_unit} is not enabled: no boot is recorded")
     said = [] if facts.why_no_systemd else guard.said_last(host, unit)
     return Status(unit, facts, (*plan.drift, *changed), tuple(said))
 

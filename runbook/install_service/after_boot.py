@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -72,7 +72,7 @@ def prove_after_boot(service: Service) -> Proof:
     if now is None:
         return unprovable(NAME, "the journal of this boot cannot be read")
     if then is not None and then.served is not None and then.is_same(now):
-        now = then
+        now = replace(then, at=now.at)  # the clock may have been set right since
     return judge_boot(now, service.target.manifest)
 
 

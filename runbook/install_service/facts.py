@@ -11,10 +11,11 @@ from runbook.errors import BadInput, NotHere
 from runbook.hosts.base import Host
 from runbook.install_service.places import KEPT_TEXTS, UNITS, Places, Target
 from runbook.launch import systemd
-from runbook.launch.resting import Seen
+from runbook.launch.resting import Seen, seen_in
 
 _ASKED = (
     "FragmentPath",
+    "DropInPaths",
     "UnitFileState",
     "ActiveState",
     "SubState",
@@ -72,9 +73,13 @@ class HostFacts:
 
     @property
     def drop_ins(self) -> list[str]:
-        """Drop-ins of this very unit, wherever an administrator may have put them."""
-        folders = tuple(f"{folder}/" for folder in _drop_in_folders(self.places.unit))
-        return [path for path in self.files if path.startswith(folders) and path.endswith(".conf")]
+        """Drop-ins of its units: where an administrator puts them, and those that systemd knows
+        from elsewhere. What is for every service was there when it was measured, too."""
+        folders = tuple(f"{folder}/" for folder in _drop_in_folders(self.places))
+        lying = [path for path in self.files if path.startswith(folders) and path.endswith(".conf")]
+        known = self.state.get("DropInPaths", "").split()
+        own = [path for path in known if "/service.d/" not in path]
+        return list(dict.fromkeys([*lying, *own]))
 
     @property
     def beside(self) -> dict[str, str]:
@@ -91,8 +96,14 @@ class HostFacts:
 
     @property
     def generations(self) -> list[int]:
-        """The numbers of the generations that have served, oldest first."""
-        return [n for n in self.folders if f"{self.places.generation(n)}/served" in self.files]
+        """The numbers of the generations that have served and are whole, oldest first."""
+        needed = (*KEPT_TEXTS, "served")
+        return [
+            number
+            for number in self.folders
+            if self.manifest(number)
+            and all(f"{self.places.generation(number)}/{name}" in self.files for name in needed)
+        ]
 
     @property
     def current(self) -> int | None:
@@ -113,8 +124,7 @@ class HostFacts:
     @property
     def replaced(self) -> tuple[Replaced, ...]:
         """The units that gave way to this one."""
-        noted = json.loads(self.replaced_text or "[]")
-        return tuple(Replaced(**{**one, "ports": tuple(one["ports"])}) for one in noted)
+        return tuple(seen_in(self.replaced_text or "[]", self.places.replaced, Replaced))
 
     @property
     def enabled(self) -> bool:
@@ -176,7 +186,7 @@ def read_facts(host: Host, unit: str) -> HostFacts:
         return HostFacts(places, why_no_systemd=reason)
     state = read_state(host, unit) if reason is None else {}
     own = (places.unit_file, places.boot_file, places.boot_link, places.root)
-    paths = [*own, *_drop_in_folders(unit)]
+    paths = [*own, *_drop_in_folders(places)]
     out = host.run_script(f"reading the files of {unit}", _COLLECT, *paths)
     return HostFacts(places, json.loads(out), state, reason)
 
@@ -204,6 +214,6 @@ def read_state(host: Host, unit: str) -> dict[str, str]:
     return systemd.show(host, unit, *_ASKED)
 
 
-def _drop_in_folders(unit: str) -> list[str]:
+def _drop_in_folders(places: Places) -> list[str]:
     folders = (UNITS, f"{UNITS}.control", "/run/systemd/system", "/run/systemd/system.control")
-    return [f"{folder}/{unit}.d" for folder in folders]
+    return [f"{at}/{unit}.d" for at in folders for unit in (places.unit, places.boot_unit)]

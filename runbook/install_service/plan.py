@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal
@@ -228,13 +228,15 @@ def make_plan(target: Target, facts: HostFacts, generation: int | None = None) -
         is_new = not (recorded and facts.current is not None)
         generation = max(facts.folders, default=0) + 1 if is_new else facts.current
         assert generation is not None
-    actions = _actions(facts, any(not change.same for change in files), generation)
+    actions = _actions(facts, {change.path for change in files if not change.same}, generation)
     return Plan(target, facts, files, actions, generation, is_new, _drift(facts))
 
 
-def _actions(facts: HostFacts, changed: bool, generation: int) -> tuple[Action, ...]:
+def _actions(facts: HostFacts, changed: Set[str], generation: int) -> tuple[Action, ...]:
     """An active service restarts unless it is known to be this generation: an apply that was cut
-    may have left the new files, read by systemd, under the older process."""
+    may have left the new files, read by systemd, under the older process. The recorder of boots
+    is no part of what runs."""
+    running = changed - {facts.places.boot_file}
     actions: list[Action] = []
     if changed or facts.needs_reload:
         actions.append("daemon-reload")
@@ -242,7 +244,7 @@ def _actions(facts: HostFacts, changed: bool, generation: int) -> tuple[Action, 
         actions.append("enable")
     if not facts.active:
         actions.append("start")
-    elif changed or facts.needs_reload or facts.current != generation:
+    elif running or facts.needs_reload or facts.current != generation:
         actions.append("restart")
     return tuple(actions)
 

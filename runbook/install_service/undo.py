@@ -87,12 +87,13 @@ def _put_own_back(host: Host, plan: Plan) -> str:
     facts, unit = plan.facts, plan.target.unit
     if not plan.is_new and facts.current == plan.generation:
         return "its files are those that served before, so there is nothing to bring back"
-    if facts.unit_text is None:
+    served = facts.generation(facts.current) if facts.current in facts.generations else None
+    there = facts.unit_text is not None
+    if not there and not (served and facts.active):
         _clear(host, facts.places)
         return "there was no earlier generation: it was stopped, disabled and removed"
-    served = facts.generation(facts.current) if facts.current in facts.generations else None
     name = f"generation {facts.current}" if served else "the unit as it was"
-    text = served.unit_text if served else facts.unit_text
+    text = served.unit_text if served else facts.unit_text or ""
     found = read_facts(host, unit)
     if (found.unit_text, found.active, found.needs_reload) == (text, facts.active, False):
         return f"{name} was not touched"
@@ -101,7 +102,7 @@ def _put_own_back(host: Host, plan: Plan) -> str:
     systemd.daemon_reload(host)
     if served:
         prune(host, unit)
-    if not facts.enabled:
+    if there and not facts.enabled:
         systemd.disable(host, unit)
     return f"{name} {_start_again(host, unit, text, facts.active)}"
 

@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
-from runbook.errors import HostFailed, NotProved
+from runbook.errors import BadInput, HostFailed, NotProved
 from runbook.hosts.base import Host
 from runbook.launch.systemd import show, watched
 
@@ -41,6 +42,8 @@ class Seen:
         there = not self.ports or bool(set(self.ports) & set(now.ports))
         return now.active and there and (now.answers or not self.answers)
 
+
+S = TypeVar("S", bound=Seen)
 
 _PORTS = """
 import glob, http.client, json, os, re, sys
@@ -97,6 +100,18 @@ def as_text(units: Sequence[Seen]) -> str:
     return json.dumps([vars(one) for one in units], indent=1) + "\n"
 
 
+def seen_in(text: str, path: str, kind: type[S]) -> list[S]:
+    """Units from the JSON of ``as_text``, kept at ``path``. Raises ``BadInput``."""
+    try:
+        return [kind(**{**one, "ports": tuple(one["ports"])}) for one in json.loads(text)]
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(
+            f"{path} is not as it was written: {error}",
+            "the units that were stopped for this",
+            f"start by hand what should serve, then remove {path}",
+        ) from None
+
+
 @contextmanager
 def resting(host: Host, units: Sequence[str], say: Say) -> Iterator[tuple[Seen, ...]]:
     """Stop those of ``units`` that run, and bring them back at the end: after an error, Ctrl-C,
@@ -131,18 +146,23 @@ def _left_by_another(host: Host, units: Sequence[str]) -> list[Seen]:
     text = host.read(RECORD)
     if text is None:
         return []
-    stored = [Seen(**{**one, "ports": tuple(one["ports"])}) for one in json.loads(text)]
-    known = {one.unit: one for one in stored}
+    known = {one.unit: one for one in seen_in(text.decode(errors="replace"), RECORD, Seen)}
     return [known.get(unit) or see(host, unit) for unit in units]
 
 
 def bring_back(host: Host, units: Sequence[Seen]) -> None:
-    """Start units and wait until they listen and answer where they did. Raises ``NotProved``."""
+    """Start units and wait until they listen and answer where they did.
+
+    Raises ``NotProved`` for the first that does not; the others are started all the same.
+    """
+    failed = []
     for one in units:
         try:
             host.run("systemctl", "start", "--", one.unit, timeout_s=PATIENCE_S)
         except HostFailed as error:
-            raise _not_back(one, error.found) from error
+            failed.append(_not_back(one, error.found))
+    if failed:
+        raise failed[0]
     deadline = time.monotonic() + PATIENCE_S
     for one in units:
         while not one.serves_again(now := see(host, one.unit)):

@@ -41,11 +41,22 @@ def form(words: str, pattern: str, **more: Any) -> StringConstraints:
 Name = Annotated[
     str, form("a name of a-z, 0-9, . _ and -, at most 63 long", r"^[a-z0-9][a-z0-9._-]{0,62}$")
 ]
+#: Beside it lie files with longer names, which no file system takes beyond 255 bytes.
 UnitName = Annotated[
     str,
     form(
+        "the name of a unit, of letters, digits, . _ and -, at most 200 long, that ends with "
+        ".service",
+        r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.service$",
+        max_length=200,
+    ),
+]
+#: A unit of somebody else, also one made from a template.
+OtherUnit = Annotated[
+    str,
+    form(
         "the name of a unit that ends with .service",
-        r"^[A-Za-z0-9_][A-Za-z0-9:_.\\-]*\.service$",
+        r"^[A-Za-z0-9_][A-Za-z0-9:_.@\\-]*\.service$",
         max_length=255,
     ),
 ]

@@ -26,6 +26,7 @@ from runbook.params.kinds import (
     Level,
     Line,
     Name,
+    OtherUnit,
     Port,
     Seconds,
     Sha256,
@@ -385,7 +386,7 @@ class Service(Strict):
     burst: Annotated[int, Field(ge=1, le=10000)] = Field(
         200, description="completions that prove it"
     )
-    replaces: list[UnitName] = Field(
+    replaces: list[OtherUnit] = Field(
         default_factory=list,
         description="units that serve now: they rest while it measures, and give way to this one",
     )
@@ -395,7 +396,9 @@ class Service(Strict):
     )
 
     @model_validator(mode="after")
-    def _replaces_others(self) -> Service:
+    def _has_its_own_name(self) -> Service:
+        if self.unit.endswith("-boot.service"):
+            raise ValueError(f"{self.unit} is the name of a recorder of boots: choose another")
         if self.unit in self.replaces:
             raise ValueError(f"{self.unit} cannot replace itself: it rests by itself")
         return self

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ def read_boot(unit: str) -> dict[str, Any]:
     began_s, over_s = int(manager) / 1e6, int(over) / 1e6
     now_s, uptime_s = time.time(), float(Path("/proc/uptime").read_text().split()[0])
     journal = ("journalctl", "--boot", "--output=json", "--quiet", "--no-pager")
-    oldest = first_line(*journal)
+    oldest = next(lines_of(*journal), "")
     return {
         "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         "at": now_s - (uptime_s - began_s),
@@ -74,16 +74,24 @@ def read_boot(unit: str) -> dict[str, Any]:
         "over_s": over_s or None,
         "kept_from_s": moment_s(json.loads(oldest)) if oldest else uptime_s,
         "read_at": now_s,
-        "starts": list(starts_in(said_by(*journal, "--unit", unit))),
+        "starts": list(until_served(starts_in(lines_of(*journal, "--unit", unit)))),
     }
 
 
-def starts_in(journal: str) -> Iterator[dict[str, Any]]:
+def until_served(starts: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The starts up to the first that served. A server may have logged for months since then."""
+    for start in starts:
+        yield start
+        if start["served_s"] is not None:
+            return
+
+
+def starts_in(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """The starts of the unit in a journal (one JSON object a line), in order: ``at_s``, whether
     systemd had ``planned`` it, and ``served_s``, null for one that did not serve."""
     start: dict[str, Any] | None = None
     planned = False
-    for line in journal.splitlines():
+    for line in lines:
         entry = json.loads(line)
         said = entry.get("MESSAGE_ID")
         if said == RESTART_PLANNED:
@@ -93,8 +101,9 @@ def starts_in(journal: str) -> Iterator[dict[str, Any]]:
                 yield start
             start = {"at_s": moment_s(entry), "planned": planned, "served_s": None}
             planned = False
-        elif start and start["served_s"] is None and SERVED in str(entry.get("MESSAGE")):
-            start["served_s"] = moment_s(entry)
+        elif start and SERVED in str(entry.get("MESSAGE")):
+            yield {**start, "served_s": moment_s(entry)}
+            start = None
     if start:
         yield start
 
@@ -111,13 +120,21 @@ def said_by(*command: str) -> str:
     return done.stdout.decode(errors="replace").strip()
 
 
-def first_line(*command: str) -> str:
-    """The first line of what a command prints; the rest is not waited for."""
+def lines_of(*command: str) -> Iterator[str]:
+    """The lines that a command prints; it is ended when no more are wanted.
+
+    Raises ``OSError``, and ``subprocess.CalledProcessError`` when it fails.
+    """
     with subprocess.Popen(command, stdout=subprocess.PIPE) as started:
         assert started.stdout is not None
-        line = started.stdout.readline()
-        started.kill()
-    return line.decode(errors="replace").strip()
+        try:
+            for line in started.stdout:
+                yield line.decode(errors="replace")
+        except GeneratorExit:
+            started.kill()
+            raise
+    if started.returncode:
+        raise subprocess.CalledProcessError(started.returncode, command)
 
 
 def replace_file(path: Path, text: str) -> None:

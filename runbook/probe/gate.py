@@ -25,6 +25,9 @@ from runbook.probe.look import link, sockets_on, unified_cgroup
 GONE, LATE, REFUSED, WRONGLY_ASKED = 10, 11, 12, 13
 SAY_AGAIN_S = 15.0
 
+#: What reading an answer of another form raises.
+NO_ANSWER = (ValueError, LookupError, TypeError, AttributeError)
+
 
 class Refused(Exception):
     """The server answers, and waiting longer will not help."""
@@ -92,7 +95,7 @@ class Ladder(threading.Thread):
                 self.refused = str(error)
             except NotYet as error:
                 self.waits_for = str(error)
-            except (OSError, http.client.HTTPException, ValueError) as error:
+            except (OSError, http.client.HTTPException, *NO_ANSWER) as error:
                 self.waits_for = f"an answer ({type(error).__name__}: {error})"
             time.sleep(min(1.0, max(0.1, (time.monotonic() - begun) / 50)))
 

@@ -109,10 +109,17 @@ def test_what_does_not_run_is_left_alone(box, old):
     assert see(box, OLD).active is False
 
 
-def test_one_that_does_not_come_back_is_said_plainly(box, old):
-    with pytest.raises(NotProved, match="does NOT serve again"), resting(box, [OLD], print):
+def test_one_that_does_not_come_back_is_said_plainly_and_holds_up_no_other(box, old):
+    other = "other@1.service"
+    box.write("/etc/systemd/system/other@.service", "[Service]\nExecStart=/bin/sleep 600\n")
+    systemd.start(box, other, 10)
+    with pytest.raises(NotProved, match="does NOT serve again"), resting(box, [OLD, other], print):
+        assert not see(box, other).active
         box.write(f"/etc/systemd/system/{OLD}", "[Service]\nType=oneshot\nExecStart=/bin/false\n")
         systemd.daemon_reload(box)
+    assert see(box, other).active
+    systemd.stop(box, other, 10)
+    box.remove("/etc/systemd/system/other@.service")
 
 
 def start_runner(box):

@@ -107,6 +107,20 @@ def test_a_server_without_health_is_judged_by_its_completion(start):
     assert run_gate(port, main=server.pid)[0] == 0
 
 
+@pytest.mark.parametrize("strange", ["null", "[]", '{"data": null}', '{"data": [{}]}'])
+def test_an_answer_of_another_form_is_asked_for_again(start, monkeypatch, strange):
+    server, port = start()
+    ladder = gate.Ladder(f"http://127.0.0.1:{port}", "", 2, server.pid, None)
+    ask, answers = ladder.get, [(200, strange.encode())]
+
+    def get(path):
+        return answers.pop() if path == "/v1/models" and answers else ask(path)
+
+    monkeypatch.setattr(ladder, "get", get)
+    assert gate.wait(ladder, server.pid, 10) == 0
+    assert not answers
+
+
 def test_another_model_is_refused_at_once(start):
     server, port = start("--model", "other")
     code, said = run_gate(port, "--model", "wanted", main=server.pid)

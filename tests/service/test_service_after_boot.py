@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
+import subprocess
 
 import pytest
 from boxes import wait_until
 from standin_service import UNIT, StandIn
 
-from runbook.install_service import Service, after_boot, install, installed
+from runbook.install_service import Service, after_boot, install, installed, status
 from runbook.install_service.after_boot import Boot, Start, judge_boot, parse_boot
 from runbook.probe import boot
 
@@ -21,9 +22,9 @@ RECORD = {
 
 
 def journal(*entries):
-    return "\n".join(
+    return [
         json.dumps({"__MONOTONIC_TIMESTAMP": str(int(at * 1e6)), **what}) for at, what in entries
-    )
+    ]
 
 
 STARTING = {"MESSAGE_ID": boot.STARTING, "MESSAGE": "Starting"}
@@ -36,7 +37,21 @@ def test_the_starts_of_a_boot_are_read_in_order():
     lines = [(7, STARTING), (8, BYTES), (9, PLANNED), (30, STARTING), (33, READY), (34, READY)]
     starts = [Start(**one) for one in boot.starts_in(journal(*lines, (40, STARTING)))]
     assert starts == [Start(7, False), Start(30, True, 33), Start(40, False)]
-    assert list(boot.starts_in("")) == []
+    assert list(boot.starts_in([])) == []
+
+
+def test_what_a_server_has_logged_since_it_served_is_not_read():
+    def endless():
+        yield from journal((7, STARTING), (9, READY))
+        raise AssertionError("months of it")
+
+    assert [one["served_s"] for one in boot.until_served(boot.starts_in(endless()))] == [9]
+
+
+def test_a_journal_that_cannot_be_read_is_not_taken_for_an_empty_one():
+    with pytest.raises(subprocess.CalledProcessError):
+        list(boot.lines_of("sh", "-c", "echo half; exit 1"))
+    assert next(boot.lines_of("yes")) == "y\n"
 
 
 def judged(*starts, **more):
@@ -104,7 +119,12 @@ def test_a_reboot_is_recorded_and_a_start_by_hand_is_seen(deployment):
     box.run("journalctl", "--rotate")
     box.run("journalctl", "--vacuum-time=1s", check=False)
     assert look(deployment) == proof
+    told = json.loads(box.read(places.boot_record))
+    box.write(places.boot_record, json.dumps({**told, "at": 1000.0}))  # before its clock was set
+    assert look(deployment) == proof
 
+    box.run("systemctl", "disable", places.boot_unit)
+    assert f"{places.boot_unit} is not enabled" in " ".join(status(box, UNIT).drift)
     box.run("systemctl", "disable", UNIT)
     assert not box.exists(places.boot_link)
     box.reboot()

@@ -102,6 +102,21 @@ def test_a_broken_configuration_brings_the_last_good_one_back(deployment: Deploy
     assert deployment.plan().unchanged
 
 
+def test_it_comes_back_also_where_its_unit_or_its_generation_was_taken_away(deployment: Deployment):
+    box = deployment.box
+    install(box, deployment.plan())
+    box.remove(UNIT_FILE)
+    with pytest.raises(NotProved, match="generation 1 was brought back and serves"):
+        install(box, deployment.plan("--exit", "5"))
+    assert deployment.serves() == "none"
+    assert status(box, UNIT).ok
+    box.remove(f"{Places(UNIT).generation(1)}/guard.py")
+    with pytest.raises(NotProved, match="brought back and serves"):
+        install(box, deployment.plan("--exit", "5"))
+    assert deployment.serves() == "none"
+    assert deployment.show("UnitFileState") == "enabled"
+
+
 def test_where_a_proof_is_refuted_the_generation_before_comes_back(
     deployment: Deployment, tmp_path, monkeypatch
 ):

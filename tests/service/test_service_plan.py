@@ -10,7 +10,7 @@ from runbook.errors import BadInput, Blocked, NotHere
 from runbook.install_service import measured_in
 from runbook.install_service.facts import HostFacts
 from runbook.install_service.meaning import meaning
-from runbook.install_service.places import Places
+from runbook.install_service.places import KEPT_TEXTS, Places
 from runbook.install_service.plan import make_plan, make_target, start_timeout
 from runbook.install_service.undo import prunable
 from runbook.launch.server import local_url
@@ -91,6 +91,12 @@ def test_a_boot_that_would_not_be_recorded_is_mended():
     assert make_plan(target(), HostFacts(PLACES, files, RUNNING)).actions == ("enable",)
 
 
+def test_nobody_is_restarted_for_the_recorder_of_boots():
+    found = installed(target())
+    edited = with_files(found, files={PLACES.boot_file: target().boot_text + "#\n"})
+    assert make_plan(target(), edited).actions == ("daemon-reload",)
+
+
 def test_an_apply_that_was_cut_before_its_end_is_finished_as_a_new_generation():
     facts = installed(target("--old"))
     new = target("--new")
@@ -114,15 +120,19 @@ def test_foreign_units_are_refused_and_edits_are_drift():
         make_plan(target(), HostFacts(PLACES, {PLACES.boot_file: "[Service]\n"}))
     with pytest.raises(Blocked, match="/usr/lib/systemd"):
         make_plan(target(), HostFacts(PLACES, {}, {"FragmentPath": "/usr/lib/systemd/system/x"}))
-    drop_in = f"{PLACES.unit_file}.d/x.conf"
+    drop_ins = [f"{path}.d/x.conf" for path in (PLACES.unit_file, PLACES.boot_file)]
+    every = "/etc/systemd/system/service.d/x.conf"
+    known = "/usr/lib/systemd/system/standin-.service.d/x.conf"
     edits = {
         PLACES.unit_file: target().unit_text + "#\n",
         PLACES.boot_file: target().boot_text + "#\n",
         PLACES.guard(GUARD): "# other\n",
-        drop_in: "",
+        **dict.fromkeys(drop_ins, ""),
     }
-    plan = make_plan(target(), with_files(installed(target()), files=edits))
-    assert len(plan.drift) == 4
+    found = installed(target(), DropInPaths=f"{every} {drop_ins[0]} {known}")
+    plan = make_plan(target(), with_files(found, files=edits))
+    assert plan.facts.drop_ins == [*drop_ins, known]
+    assert len(plan.drift) == 6
     assert not plan.unchanged
 
 
@@ -213,6 +223,7 @@ def test_old_generations_those_that_never_served_and_their_guards_are_pruned():
         folder = PLACES.generation(number)
         guard = f"{PLACES.root}/guard-{number}.py"
         files[guard] = "#"
+        files |= {f"{folder}/{name}": "" for name in KEPT_TEXTS}
         files[f"{folder}/manifest.json"] = json.dumps({"files": {guard: "hash"}})
         if number != 7:
             files[f"{folder}/served"] = ""
@@ -233,6 +244,12 @@ def test_damaged_state_reads_as_absent():
     assert facts.manifest(1) == {}
     with pytest.raises(BadInput, match="no generation 1"):
         facts.generation(1)
+    half = with_files(facts, files={PLACES.replaced: '[{"unit": "x'})
+    with pytest.raises(BadInput, match=r"replaced\.json is not as it was written"):
+        _ = half.replaced
+    files = dict(installed(target()).files)
+    del files[f"{PLACES.generation(1)}/guard.py"]
+    assert HostFacts(PLACES, files).generations == []
 
 
 def test_the_measured_launch_comes_back_from_its_record():

@@ -115,6 +115,7 @@ def test_the_comments_say_what_was_left_out_and_never_a_secret():
         (Unit("session-3.scope"), "sglang-kimi-k2.5.service", [], "a login session: end it"),
         (Unit("user@0.service"), "sglang-kimi-k2.5.service", [], "a login session: end it"),
         (Unit("llm.service"), "sglang-kimi-k2.5.service", ["llm.service"], "gives way"),
+        (Unit("llm@8000.service"), "sglang-kimi-k2.5.service", ["llm@8000.service"], "gives way"),
         (
             Unit("sglang-kimi-k2.5.service"),
             "sglang-kimi-k2.5-runbook.service",
