@@ -214,9 +214,9 @@ def plan_uninstall(host: Host, unit: str) -> list[str]:
     link = f"{UNITS}/{WANTED_BY}.wants/{unit}"
     own = (places.unit_file, link, places.boot_file, places.boot_link, places.root)
     found = [path for path in own if host.exists(path)]
+    found += [STATE] if host.list(STATE) in ([unit], []) else []
     if not found:
         raise not_installed(unit)
-    found += [STATE] if host.list(STATE) == [unit] else []
     there = _still_there(host, facts.replaced)
     lines = [f"stop and disable {unit}", *(f"{_to_do(one)} {one.unit} again" for one in there)]
     lines += [

@@ -280,6 +280,10 @@ def test_what_a_cut_install_left_is_uninstalled(deployment: Deployment):
     assert plan_uninstall(box, UNIT)[1:] == [f"remove {root}"]
     uninstall(box, UNIT)
     assert box.list("/var/lib/golive-runbook") == ["other.service"]
+    box.remove("/var/lib/golive-runbook/other.service")  # so does an uninstall that was cut
+    assert plan_uninstall(box, UNIT)[1:] == ["remove /var/lib/golive-runbook"]
+    uninstall(box, UNIT)
+    assert deployment.left() == []
 
 
 def test_one_at_a_time_and_a_dead_holder_loses_it(deployment: Deployment):
