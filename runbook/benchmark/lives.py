@@ -81,7 +81,10 @@ def _measure_life(bench: Bench, life: Life) -> Unmeasured | None:
     _refuse_busy_port(bench)
     if bench.params.stack.gpus:
         cards.wait_until_free(
-            bench.params.stack.gpu_used_mib, bench.params.server.timeouts.gpu_free_s
+            bench.params.stack.gpu_used_mib,
+            bench.params.server.timeouts.gpu_free_s,
+            bench.launcher.ask_driver,
+            bench.params.host.kind == "ssh",
         )
     number = bench.book.open_life()
     cells = [replace(cell, life=number) for cell in life.cells]
@@ -163,7 +166,7 @@ def _watched(bench: Bench, life: Life, server: RunningServer) -> Callable[[], bo
     links = links_of(bench.stack) or stack.topology or "unknown"
     settings = f"with {' '.join(nccl) or 'no NCCL settings'}, topology {links}"
     silent_s = bench.params.server.timeouts.silent_s
-    watch = cards.HangWatch(server.log_tail, silent_s, settings, stack)
+    watch = cards.HangWatch(server.log_tail, silent_s, settings, stack, bench.launcher.ask_driver)
 
     def alive() -> bool:
         nonlocal told

@@ -1,10 +1,10 @@
 """The cards between two server lives and during a start: memory that is not free yet, and a start
-that hangs. Read of ``nvidia-smi`` on this machine; where it is missing, nothing is known."""
+that hangs. Told by ``nvidia-smi`` where the server runs; where it is missing, nothing is known."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from runbook.errors import Blocked, HostFailed, ServerFailed
@@ -17,7 +17,10 @@ _QUERY = "index,memory.used,utilization.gpu,power.draw,power.limit"
 _HOLDERS = "pid,process_name,used_memory"
 _POLL_S = 2.0
 _LOOK_S = 10.0
-_NVIDIA_SMI_S = 30.0
+NVIDIA_SMI_S = 30.0
+
+#: A query to ``nvidia-smi`` -> what it printed, empty where it does not answer.
+Ask = Callable[[str], str]
 
 
 @dataclass(frozen=True)
@@ -51,18 +54,23 @@ def _number(text: str) -> float | None:
         return None
 
 
-def read_cards() -> list[Card]:
-    """The cards of this machine; none where they cannot be read."""
-    return parse_cards(_ask(f"--query-gpu={_QUERY}"))
+def words_of(query: str) -> list[str]:
+    """The command of a query."""
+    return ["nvidia-smi", query, "--format=csv,noheader,nounits"]
 
 
-def _ask(query: str) -> str:
-    argv = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
+def ask_here(query: str) -> str:
+    """The answer of this machine."""
     try:
-        done = execute_here(argv, b"", _NVIDIA_SMI_S, COMMAND_ENV)
+        done = execute_here(words_of(query), b"", NVIDIA_SMI_S, COMMAND_ENV)
     except HostFailed:
         return ""
     return done.out if done.code == 0 else ""
+
+
+def read_cards(ask: Ask = ask_here) -> list[Card]:
+    """The cards; none where they cannot be read."""
+    return parse_cards(ask(f"--query-gpu={_QUERY}"))
 
 
 def _with_unit(holder: str) -> str:
@@ -73,15 +81,16 @@ def _with_unit(holder: str) -> str:
 
 
 def wait_until_free(
-    most_mib: float, timeout_s: float, read: Callable[[], Sequence[Card]] = read_cards
+    most_mib: float, timeout_s: float, ask: Ask = ask_here, is_far: bool = False
 ) -> None:
     """Wait until no card holds more than ``most_mib``: a server before gives its memory back after
-    its process has ended. Raises ``Blocked`` with the holders when it does not in time."""
+    its process has ended. Raises ``Blocked`` with the holders when it does not in time, those of
+    this machine with their units."""
     deadline = time.monotonic() + timeout_s
-    while full := [card for card in read() if (card.used_mib or 0) > most_mib]:
+    while full := [card for card in read_cards(ask) if (card.used_mib or 0) > most_mib]:
         if time.monotonic() > deadline:
-            lines = _ask(f"--query-compute-apps={_HOLDERS}").splitlines()
-            holders = "; ".join(map(_with_unit, lines))
+            lines = ask(f"--query-compute-apps={_HOLDERS}").splitlines()
+            holders = "; ".join(lines if is_far else map(_with_unit, lines))
             held = ", ".join(f"GPU {card.index} {card.used_mib:.0f} MiB" for card in full)
             raise Blocked(
                 f"memory of the cards is not free {timeout_s:g} s after the server before: {held}"
@@ -102,9 +111,9 @@ class HangWatch:
         silent_s: float,
         settings: str,
         stack: Stack,
-        read: Callable[[], Sequence[Card]] = read_cards,
+        ask: Ask = ask_here,
     ) -> None:
-        self._read_log, self._read = read_log, read
+        self._read_log, self._ask = read_log, ask
         self._silent_s, self._settings, self._stack = silent_s, settings, stack
         self._log, self._changed_at = "", time.monotonic()
         self._looked_at = 0.0
@@ -119,7 +128,7 @@ class HangWatch:
             self._log, self._changed_at = log, now
         if now - self._changed_at < self._silent_s:
             return
-        cards, stack = self._read(), self._stack
+        cards, stack = read_cards(self._ask), self._stack
         if cards and all(card.spins(stack.busy_percent, stack.hang_power) for card in cards):
             shown = ", ".join(
                 f"GPU {card.index} {card.busy_percent:.0f} % {card.power_w:.0f} W" for card in cards

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
+from runbook.launch import cards
 from runbook.launch.ports import port_holder
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Server
@@ -62,6 +63,10 @@ class Launcher(ABC):
     def port_holder(self, port: int) -> str | None:
         """Who holds a port where servers are started, ``None`` when it is free."""
         return port_holder(port)
+
+    def ask_driver(self, query: str) -> str:
+        """What ``nvidia-smi`` says to a query where servers are started, empty for no answer."""
+        return cards.ask_here(query)
 
 
 def local_url(server: Server) -> str:

@@ -11,8 +11,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import PurePosixPath
 
 from runbook import probe
-from runbook.errors import ServerFailed
+from runbook.errors import HostFailed, ServerFailed
 from runbook.hosts.base import Host
+from runbook.launch import cards
 from runbook.launch.server import Launcher, RunningServer
 from runbook.launch.spec import LaunchSpec
 from runbook.launch.unit import UnitSettings, render_unit
@@ -108,6 +109,17 @@ class UnitLauncher(Launcher):
         done = self.host.run(*asked, stdin=probe.source("look").encode())
         held = json.loads(done.out)["listeners"]
         return "; ".join(f"pid {one['pid']} of {one['cgroup']}" for one in held) or None
+
+    def ask_driver(self, query: str) -> str:
+        """Asked on the host, where that is not this machine."""
+        if self.host.kind != "ssh":
+            return super().ask_driver(query)
+        try:
+            asked = cards.words_of(query)
+            done = self.host.run(*asked, check=False, timeout_s=cards.NVIDIA_SMI_S)
+        except HostFailed:
+            return ""
+        return done.out if done.code == 0 else ""
 
     def start(
         self, spec: LaunchSpec, name: str, start_timeout_s: float, stop_timeout_s: float

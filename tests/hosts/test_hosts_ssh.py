@@ -13,6 +13,7 @@ from runbook import params
 from runbook.errors import HostFailed, ParameterError
 from runbook.hosts import SshHost, open_host
 from runbook.launch import systemd
+from runbook.launch.cards import read_cards
 from runbook.launch.resting import resting, see
 
 
@@ -55,6 +56,18 @@ def test_a_port_there_is_reached_here(far):
         with resting(host, ["old.service"], print):
             assert launcher.port_holder(port) is None
         assert see(host, "old.service").ports == (port,)
+
+
+def test_the_cards_of_the_far_host_are_asked_and_not_those_here(far, monkeypatch):
+    smi = "/usr/local/bin/nvidia-smi"
+    far.box.write(smi, "#!/bin/sh\necho 0, 80000, 100, 128.4, 600.00\n", 0o755)
+    monkeypatch.setattr("runbook.launch.cards.COMMAND_ENV", {"PATH": "/nonexistent"})
+    with SshHost(far.address, None, far.config) as host:
+        launcher = systemd.UnitLauncher(host)
+        (card,) = read_cards(launcher.ask_driver)
+        assert (card.used_mib, card.power_w) == (80000, 128.4)
+        host.remove(smi)
+        assert read_cards(launcher.ask_driver) == read_cards() == []
 
 
 RUNNER = """

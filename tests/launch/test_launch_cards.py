@@ -15,14 +15,16 @@ AT_WORK = "0, 80000, 100, 128.4, 600.00\n1, 80000, 100, 431.0, 600.00\n"
 
 
 class Told:
-    """Answers one after the other, the last one again and again."""
+    """Answers on the cards one after the other, the last one again and again; nobody holds them."""
 
     def __init__(self, *texts):
         self.texts, self.asked = list(texts), 0
 
-    def __call__(self):
+    def __call__(self, query):
+        if "compute-apps" in query:
+            return ""
         self.asked += 1
-        return parse_cards(self.texts.pop(0) if len(self.texts) > 1 else self.texts[0])
+        return self.texts.pop(0) if len(self.texts) > 1 else self.texts[0]
 
 
 def test_what_a_card_does_not_tell_is_none_and_other_lines_are_no_card():
@@ -80,10 +82,14 @@ def test_what_counts_as_busy_and_as_little_power_are_parameters(stack):
 
 
 def test_who_holds_the_memory_is_named_with_its_unit(monkeypatch):
-    monkeypatch.setattr(cards, "_ask", lambda query: f"{os.getpid()}, python3, 80000 MiB\n")
+    def told(query):
+        return f"{os.getpid()}, python3, 80000 MiB\n" if "compute-apps" in query else SPINNING
+
     monkeypatch.setattr(cards, "unit_of", {os.getpid(): "old.service"}.get)
     with pytest.raises(Blocked, match=f"{os.getpid()}, python3, 80000 MiB, unit old.service"):
-        wait_until_free(1024, 0.01, Told(SPINNING))
+        wait_until_free(1024, 0.01, told)
+    with pytest.raises(Blocked, match=rf"{os.getpid()}, python3, 80000 MiB\)"):
+        wait_until_free(1024, 0.01, told, is_far=True)  # the number is of another machine
 
 
 @pytest.mark.parametrize("text", [AT_WORK, FREE, ""])
