@@ -1,7 +1,9 @@
-"""Guard of a unit: before each start it looks whether what was measured is still there.
+"""Guard of a unit, one file on its host: ``before-start``, ``ready`` (gate.py), ``after-boot``
+(boot.py), and ``drift``.
 
-Run by systemd as ExecStartPre under the interpreter that will serve, with its flags, as its user,
-in its environment: ``PYTHON guard.py EXPECTED``, the path of a JSON file. One line a finding,
+``before-start EXPECTED`` looks whether what was measured is still there. Run by systemd as
+ExecStartPre under the interpreter that will serve, with its flags, as its user, in its
+environment; EXPECTED is the path of a JSON file. One line a finding,
 ``guard: LEVEL: NAME: FOUND; wanted: WANTED``; the exit code is 0, 20 when something failed, 21
 without expectations. ``drift`` asks the same with the JSON itself: then nothing fails, findings
 are printed as JSON, and the content of files is read, not only their size and time.
@@ -707,6 +709,393 @@ def _told_apart(cells: list[list[str]], start: int) -> str:
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
+"""Readiness gate of a unit: ends when the service has served, or at once when it cannot.
+
+``ready`` of the guard, run by systemd as ExecStartPost, so that ``systemctl start`` returns when a
+completion was served. It climbs a ladder (the port is ours, health, model, a streamed completion
+of two tokens or more) and watches the main process all the while. It prints what it waits for.
+
+Exit codes, chosen outside those that systemd gives names to (2 to 7, 64 to 78, 200 and up):
+0 served; 10 the main process is gone; 11 out of time; 12 the server will not serve us; 13 wrongly
+asked.
+"""
+
+
+import argparse
+import http.client
+import json
+import os
+import threading
+import time
+import urllib.parse
+from pathlib import Path
+
+
+GONE, LATE, REFUSED, WRONGLY_ASKED = 10, 11, 12, 13
+SAY_AGAIN_S = 15.0
+
+
+class Refused(Exception):
+    """The server answers, and waiting longer will not help."""
+
+
+class NotYet(Exception):
+    """The server is not ready; the text says in what way."""
+
+
+def process_start(pid: int) -> str | None:
+    """Start time of a process in clock ticks; ``None`` when it has ended or is a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in ("Z", "X") else fields[19]
+
+
+def unit_holds_port(port: int, main: int) -> bool | None:
+    """Whether a process of ``main``'s control group listens on ``port``.
+
+    ``None`` when that cannot be read. An older server that still holds the port would answer in
+    the place of the new one.
+    """
+    held = sockets_on(port)
+    if not held:
+        return False
+    ours, readable = unified_cgroup(str(main)), False
+    for process in Path("/proc").glob("[0-9]*"):
+        if process.name != str(main) and unified_cgroup(process.name) != ours:
+            continue
+        try:
+            for descriptor in (process / "fd").iterdir():
+                readable = True
+                if link(descriptor) in held:
+                    return True
+        except OSError:
+            continue
+    return False if readable else None
+
+
+class Ladder(threading.Thread):
+    """Asks the server until it has served; ``waits_for`` is the rung it stands on."""
+
+    def __init__(self, url: str, model: str, tokens: int, main: int, key: str | None) -> None:
+        super().__init__(daemon=True)
+        parts = urllib.parse.urlsplit(url)
+        self.host, self.port = parts.hostname or "127.0.0.1", parts.port or 80
+        self.base = parts.path.rstrip("/")
+        self.model, self.tokens, self.main = model, tokens, main
+        self.headers = {"Content-Type": "application/json"}
+        if key:
+            self.headers["Authorization"] = f"Bearer {key}"
+        self.waits_for = "the first look"
+        self.served: str | None = None
+        self.refused: str | None = None
+
+    def run(self) -> None:
+        """Climb again and again, less often as time goes by, until served or refused."""
+        begun = time.monotonic()
+        while self.served is None and self.refused is None:
+            try:
+                self.climb()
+            except Refused as error:
+                self.refused = str(error)
+            except NotYet as error:
+                self.waits_for = str(error)
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                self.waits_for = f"an answer ({type(error).__name__}: {error})"
+            time.sleep(min(1.0, max(0.1, (time.monotonic() - begun) / 50)))
+
+    def climb(self) -> None:
+        """One try, from the bottom. Raises ``NotYet`` or ``Refused``."""
+        if self.main and unit_holds_port(self.port, self.main) is False:
+            if sockets_on(self.port):
+                raise NotYet(f"port {self.port}: held by a process that is not of this unit")
+            raise NotYet(f"the server to listen on port {self.port}")
+        self.waits_for = "health"
+        status, _ = self.get("/health")
+        if status not in (200, 404, 405):
+            raise NotYet(f"health (it says {status})")
+        model = self.served_model()
+        self.waits_for = f"a completion of {model}"
+        count = self.complete(model)
+        if count < self.tokens:
+            raise NotYet(f"a completion of {self.tokens} tokens (it gave {count})")
+        self.served = f"{model} served a completion of {count} tokens"
+
+    def served_model(self) -> str:
+        """The id to ask for, which the server must list."""
+        status, body = self.get("/v1/models")
+        if status in (401, 403):
+            raise Refused(f"/v1/models says {status}: the server wants an API key we do not have")
+        if status != 200:
+            raise NotYet(f"the list of models (it says {status})")
+        names = [str(entry["id"]) for entry in json.loads(body)["data"]]
+        if self.model and self.model not in names:
+            raise Refused(f"the server has the models {names}, not {self.model}")
+        if not names:
+            raise NotYet("a model in the list of models")
+        return self.model or names[0]
+
+    def complete(self, model: str) -> int:
+        """Tokens of one streamed completion: those of ``usage``, else the pieces of text."""
+        body = {
+            "model": model,
+            "messages": [{"role": "user", "content": "Count from one to twenty."}],
+            "max_tokens": 16,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        connection = http.client.HTTPConnection(self.host, self.port)
+        try:
+            path = f"{self.base}/v1/chat/completions"
+            connection.request("POST", path, json.dumps(body), self.headers)
+            answer = connection.getresponse()
+            if answer.status in (401, 403):
+                raise Refused(
+                    f"it says {answer.status}: the server wants an API key we do not have"
+                )
+            if answer.status != 200:
+                said = answer.read(300).decode(errors="replace")
+                raise NotYet(f"a completion (it says {answer.status}: {said})")
+            return count_tokens(answer)
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        """Status and body of a GET."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
+        try:
+            connection.request("GET", self.base + path, headers=self.headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+
+def count_tokens(stream: http.client.HTTPResponse) -> int:
+    """Tokens of a streamed chat answer. Raises ``NotYet`` for an error in the stream or no end."""
+    pieces, usage, ended = 0, 0, False
+    for line in stream:
+        if not line.startswith(b"data:"):
+            continue
+        data = line[5:].strip()
+        if data == b"[DONE]":
+            ended = True
+            break
+        event = json.loads(data)
+        if event.get("error"):
+            raise NotYet(f"a completion (the stream says {event['error']})")
+        usage = (event.get("usage") or {}).get("completion_tokens") or usage
+        for choice in event.get("choices") or []:
+            delta = choice.get("delta") or {}
+            text = [delta.get(key) for key in ("content", "reasoning_content", "reasoning")]
+            pieces += any(text)
+            ended = ended or choice.get("finish_reason") is not None
+    if not ended:
+        raise NotYet("a completion that comes to its end")
+    return max(pieces, usage)
+
+
+def wait(ladder: Ladder, main: int, deadline_s: float) -> int:
+    """Watch ladder, main process and clock; return the exit code."""
+    begun = time.monotonic()
+    born = process_start(main) if main else None
+    said, said_at = "", 0.0
+    ladder.start()
+    while True:
+        waited = time.monotonic() - begun
+        if ladder.served:
+            print(f"gate: ready after {waited:.1f} s: {ladder.served}", flush=True)
+            return 0
+        rung = ladder.waits_for
+        if main and (born is None or process_start(main) != born):
+            print(f"gate: main process {main} is gone while waiting for {rung}", flush=True)
+            return GONE
+        if ladder.refused:
+            print(f"gate: will not become ready: {ladder.refused}", flush=True)
+            return REFUSED
+        if waited > deadline_s:
+            print(f"gate: gave up after {waited:.0f} s waiting for {rung}", flush=True)
+            return LATE
+        if (rung != said and waited - said_at >= 1) or waited - said_at >= SAY_AGAIN_S:
+            print(f"gate: {waited:.0f} of {deadline_s:.0f} s, waiting for {rung}", flush=True)
+            said, said_at = rung, waited
+        time.sleep(0.05)
+
+
+def read_key(main: int) -> str | None:
+    """The API key from systemd's credentials, ``None`` without one.
+
+    Older releases of systemd (252) hide them from ExecStartPost, or show it an empty folder; then
+    the main process's own view of the same folder is read. Raises ``OSError`` when there is a key
+    that cannot be read.
+    """
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    if not folder:
+        return None
+    views = ["", f"/proc/{main}/root"] if main else [""]
+    for view in views:
+        try:
+            return Path(f"{view}{folder}/api-key").read_text().strip() or None
+        except FileNotFoundError:  # no key, or not in this view of the folder
+            continue
+        except PermissionError:
+            if view == views[-1]:
+                raise
+    return None
+
+
+def ready(words: list[str]) -> int:
+    """Wait as the command line says; the exit code. A request that hangs may outlive it."""
+    parser = argparse.ArgumentParser("ready", exit_on_error=False)
+    parser.add_argument("--url", required=True, help="base URL without /v1")
+    parser.add_argument("--model", default="", help="id that must be served; empty for the first")
+    parser.add_argument("--deadline", type=float, required=True, help="seconds")
+    parser.add_argument("--tokens", type=int, default=2, help="tokens that count as served")
+    try:
+        given = parser.parse_args(words)
+        pid = int(os.environ.get("MAINPID") or 0)
+        key = read_key(pid)
+    except (argparse.ArgumentError, ValueError, OSError) as error:
+        print(f"gate: {error}", flush=True)
+        return WRONGLY_ASKED
+    ladder = Ladder(given.url, given.model, given.tokens, pid, key)
+    return wait(ladder, pid, given.deadline)
+
+"""How a unit came back at the last boot of its host, from the journal of that boot.
+
+Run as root: ``after-boot UNIT`` prints it, ``after-boot UNIT FILE`` writes it there once the unit
+has come to rest. The one-shot unit that is installed beside a service does the latter at each
+boot, so that what happened is known however soon the journal is rotated.
+"""
+
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+#: How systemd marks what it says of a unit (``systemd/sd-messages.h``).
+STARTING = "7d4958e842da4a758f6c1cdc7b36dcc5"
+RESTART_PLANNED = "5eb03494b6584870a536b337290809b3"
+
+#: What the gate says when a completion was served.
+SERVED = "gate: ready"
+
+
+UNKNOWN = 22
+
+
+def after_boot(words: list[str]) -> int:
+    """Print what this boot tells of the unit ``words[0]``, or write it to ``words[1]``; 22 when it
+    cannot be told."""
+    unit, file = words[0], words[1] if len(words) > 1 else ""
+    try:
+        if file:
+            wait_for_rest(unit)
+        found = {"probe": "boot", **read_boot(unit)}
+        if file:
+            replace_file(Path(file), json.dumps(found) + "\n")
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        print(f"boot: {type(error).__name__}: {error}", file=sys.stderr)
+        return UNKNOWN
+    served = sum(start["served_s"] is not None for start in found["starts"])
+    said = f"boot: starts of {unit}: {len(found['starts'])}, of them served: {served}"
+    print(said if file else json.dumps(found))
+    return 0
+
+
+def wait_for_rest(unit: str) -> None:
+    """Wait while systemd brings a unit up, and while it tries again."""
+    show = ("systemctl", "show", "-P", "ActiveState", unit)
+    while said_by(*show) in ("activating", "reloading"):
+        time.sleep(0.5)
+
+
+def read_boot(unit: str) -> dict[str, Any]:
+    """The boot that the host is in, and the starts of ``unit`` in it.
+
+    ``at``: when systemd took over, in seconds of the epoch. Of the host's monotonic clock:
+    ``began_s``, when systemd took over; ``over_s``, when the boot was over (null: it is not);
+    ``kept_from_s``, how far back the journal reaches. ``read_at``: now, in seconds of the epoch.
+    """
+    said_by("journalctl", "--sync")
+    manager = said_by("systemctl", "show", "-P", "UserspaceTimestampMonotonic")
+    over = said_by("systemctl", "show", "-P", "ActiveEnterTimestampMonotonic", "multi-user.target")
+    began_s, over_s = int(manager) / 1e6, int(over) / 1e6
+    now_s, uptime_s = time.time(), float(Path("/proc/uptime").read_text().split()[0])
+    journal = ("journalctl", "--boot", "--output=json", "--quiet", "--no-pager")
+    oldest = first_line(*journal)
+    return {
+        "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        "at": now_s - (uptime_s - began_s),
+        "began_s": began_s,
+        "over_s": over_s or None,
+        "kept_from_s": moment_s(json.loads(oldest)) if oldest else uptime_s,
+        "read_at": now_s,
+        "starts": list(starts_in(said_by(*journal, "--unit", unit))),
+    }
+
+
+def starts_in(journal: str) -> Iterator[dict[str, Any]]:
+    """The starts of the unit in a journal (one JSON object a line), in order: ``at_s``, whether
+    systemd had ``planned`` it, and ``served_s``, null for one that did not serve."""
+    start: dict[str, Any] | None = None
+    planned = False
+    for line in journal.splitlines():
+        entry = json.loads(line)
+        said = entry.get("MESSAGE_ID")
+        if said == RESTART_PLANNED:
+            planned = True
+        elif said == STARTING:
+            if start:
+                yield start
+            start = {"at_s": moment_s(entry), "planned": planned, "served_s": None}
+            planned = False
+        elif start and start["served_s"] is None and SERVED in str(entry.get("MESSAGE")):
+            start["served_s"] = moment_s(entry)
+    if start:
+        yield start
+
+
+def moment_s(entry: dict[str, Any]) -> float:
+    """When an entry of the journal was written, in seconds of the monotonic clock."""
+    return int(entry["__MONOTONIC_TIMESTAMP"]) / 1e6
+
+
+def said_by(*command: str) -> str:
+    """What a command prints, without the last line's end. Raises ``OSError`` and
+    ``subprocess.SubprocessError``."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=120)
+    return done.stdout.decode(errors="replace").strip()
+
+
+def first_line(*command: str) -> str:
+    """The first line of what a command prints; the rest is not waited for."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as started:
+        assert started.stdout is not None
+        line = started.stdout.readline()
+        started.kill()
+    return line.decode(errors="replace").strip()
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    part = path.with_name(f".{path.name}.part")
+    with part.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)
+
 
 import hashlib
 import json
@@ -716,12 +1105,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 
-FAILED, USAGE = 20, 21
+FAILED, NO_EXPECTATIONS, NO_COMMAND = 20, 21, 23
 GIB = 2**30
 #: After a boot the driver may still be busy with its cards, after a stop it may still free memory.
 GPUS_WAIT_S = 60.0
@@ -1063,22 +1452,52 @@ def say(findings: list[dict[str, str]], took_s: float) -> int:
     return FAILED if any(one["level"] == "fail" for one in bad) else 0
 
 
-def main() -> int:
-    """Read the expectations, look, print; the exit code."""
+def before_start(words: list[str]) -> int:
+    """Look, and say what is not as expected; ``words``: the path of the expectations."""
     began = time.monotonic()
-    given = sys.argv[1] if len(sys.argv) > 1 else ""
     try:
-        inline = given.startswith("{")
-        expected = json.loads(given if inline else Path(given).read_text())
-        findings = judge(expected, thorough=inline)
+        findings = judge(json.loads(Path(words[0]).read_text()))
     except (OSError, ValueError, KeyError) as error:
-        print(f"guard: fail: expectations {given[:200]}: {type(error).__name__}: {error}")
-        return USAGE
-    if inline:
-        print("\n" + json.dumps({"probe": "guard", "findings": findings}))
-        return 0
+        return without_expectations(words[0], error)
     return say(findings, time.monotonic() - began)
 
 
+def drift(words: list[str]) -> int:
+    """Print all findings; ``words``: the expectations themselves."""
+    try:
+        findings = judge(json.loads(words[0]), thorough=True)
+    except (OSError, ValueError, KeyError) as error:
+        return without_expectations(words[0], error)
+    print("\n" + json.dumps({"probe": "guard", "findings": findings}))
+    return 0
+
+
+def without_expectations(given: str, error: Exception) -> int:
+    """Say what is wrong with them."""
+    print(f"guard: fail: expectations {given[:200]}: {type(error).__name__}: {error}")
+    return NO_EXPECTATIONS
+
+
+#: What the one file does on its host.
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "before-start": before_start,
+    "ready": ready,
+    "after-boot": after_boot,
+    "drift": drift,
+}
+
+
+def main() -> int:
+    """Do what the command line asks; the exit code."""
+    name, *words = sys.argv[1:] or [""]
+    command = COMMANDS.get(name)
+    if command is None or not words:
+        print(f"guard: {name or 'nothing'} was asked, it knows: {', '.join(COMMANDS)}")
+        return NO_COMMAND
+    return command(words)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # a request that hangs in its thread must not hold the unit's start
