@@ -66,7 +66,7 @@ def read_boot(unit: str) -> dict[str, Any]:
     began_s, over_s = int(manager) / 1e6, int(over) / 1e6
     now_s, uptime_s = time.time(), float(Path("/proc/uptime").read_text().split()[0])
     journal = ("journalctl", "--boot", "--output=json", "--quiet", "--no-pager")
-    oldest = next(lines_of(*journal), "")
+    oldest = next(printed_by(*journal), "")
     return {
         "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         "at": now_s - (uptime_s - began_s),
@@ -74,7 +74,7 @@ def read_boot(unit: str) -> dict[str, Any]:
         "over_s": over_s or None,
         "kept_from_s": moment_s(json.loads(oldest)) if oldest else uptime_s,
         "read_at": now_s,
-        "starts": list(until_served(starts_in(lines_of(*journal, "--unit", unit)))),
+        "starts": list(until_served(starts_in(printed_by(*journal, "--unit", unit)))),
     }
 
 
@@ -120,7 +120,7 @@ def said_by(*command: str) -> str:
     return done.stdout.decode(errors="replace").strip()
 
 
-def lines_of(*command: str) -> Iterator[str]:
+def printed_by(*command: str) -> Iterator[str]:
     """The lines that a command prints; it is ended when no more are wanted.
 
     Raises ``OSError``, and ``subprocess.CalledProcessError`` when it fails.

@@ -50,8 +50,8 @@ def test_what_a_server_has_logged_since_it_served_is_not_read():
 
 def test_a_journal_that_cannot_be_read_is_not_taken_for_an_empty_one():
     with pytest.raises(subprocess.CalledProcessError):
-        list(boot.lines_of("sh", "-c", "echo half; exit 1"))
-    assert next(boot.lines_of("yes")) == "y\n"
+        list(boot.printed_by("sh", "-c", "echo half; exit 1"))
+    assert next(boot.printed_by("yes")) == "y\n"
 
 
 def judged(*starts, **more):
