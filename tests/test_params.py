@@ -272,7 +272,7 @@ def test_what_is_no_address_is_refused(address):
         params.from_values(values, "x")
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0", "::"])
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "0", "00.0", "0x0", "::0", "::ffff:0.0.0.0"])
 def test_all_addresses_without_a_key_only_where_the_parameters_say_so(address):
     values = copy.deepcopy(MINIMAL)
     values["server"]["address"] = address

@@ -23,6 +23,7 @@ from runbook.launch.server import local_url
 from runbook.launch.spec import LaunchSpec
 from runbook.launch.unit_file import parse_unit
 from runbook.params import Params
+from runbook.probe.gate import LATE
 from runbook.run import Run
 
 SCRAPE, ALERTS = "prometheus-scrape.yaml", "prometheus-alerts.yaml"
@@ -73,8 +74,9 @@ ALIVE_EVERY_S = 60.0
 def render_liveness(params: Params, target: Target, cells: Sequence[Cell]) -> dict[str, str]:
     """Name -> text of a unit and a timer that restart the service when it gives no completion.
 
-    A process that lives and a health page that says 200 are no sign of life. Handed over, not
-    installed: put both into ``/etc/systemd/system`` and enable the timer.
+    A process that lives and a health page that says 200 are no sign of life. What keeps the check
+    itself from asking, another key or a guard that is gone, makes it fail and restarts nobody.
+    Handed over, not installed: put both into ``/etc/systemd/system`` and enable the timer.
     """
     unit, name = params.service.unit, f"{job_of(params)}-alive"
     slowest_ms = max((c.ttft_p99_ms for c in cells if c.ttft_p99_ms is not None), default=0.0)
@@ -82,7 +84,8 @@ def render_liveness(params: Params, target: Target, cells: Sequence[Cell]) -> di
     gate = parse_unit(target.unit_text).command("ExecStartPost")
     gate = gate[: gate.index("--deadline")]
     ask = shlex.join([*gate, "--deadline", str(limit_s)])
-    script = f"{ask} || exec systemctl restart --no-block {shlex.quote(unit)}"
+    restart = f"exec systemctl restart --no-block {shlex.quote(unit)}"
+    script = f"{ask}; code=$?; test $code -ne {LATE} || {restart}; exit $code"
     key = params.server.api_key
     service = [
         f"# {unit} is restarted when it has not given a completion within {limit_s} s.",

@@ -26,6 +26,7 @@ from runbook.launch.unit import (
     render_unit,
 )
 from runbook.params import Params
+from runbook.probe.guard import GPUS_WAIT_S, SMI_S
 
 #: A start takes at most this many times the measured load, and never less than the floor.
 LOAD_FACTOR = 3.0
@@ -166,7 +167,7 @@ def make_target(
     guards = (places.guard(guard_text), places.expected(expected_text))
     settings = UnitSettings(
         description=params.service.description or f"LLM server {configuration}",
-        start_timeout_s=ready_s + GATE_HEAD_START_S,
+        start_timeout_s=max(ready_s, _guard_s(params)) + GATE_HEAD_START_S,
         stop_timeout_s=params.server.timeouts.stop_s,
         restart_s=params.service.restart_s,
         start_limit_burst=params.service.start_limit_burst,
@@ -194,6 +195,12 @@ def make_target(
     target = Target(places.unit, unit_text, boot_text, guard_text, expected_text, manifest)
     files = {path: digest(text) for path, text in target.files.items()}
     return replace(target, manifest={**manifest, "files": files})
+
+
+def _guard_s(params: Params) -> float:
+    """The longest that a guard may wait for its GPUs; systemd gives each command of a start the
+    same time, and a guard that it ends cannot say what is missing."""
+    return GPUS_WAIT_S + SMI_S if params.stack.gpus else 0.0
 
 
 def start_timeout(params: Params, load_s: Sequence[float]) -> tuple[float, str]:

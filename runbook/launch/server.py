@@ -9,7 +9,7 @@ from typing import Self
 from runbook.launch import cards
 from runbook.launch.ports import port_holder
 from runbook.launch.spec import LaunchSpec
-from runbook.params import Server
+from runbook.params import Server, is_everywhere
 
 
 class RunningServer(ABC):
@@ -71,8 +71,9 @@ class Launcher(ABC):
 
 def local_url(server: Server) -> str:
     """Where a server is reached from its own host: the base URL, without ``/v1``."""
-    everywhere = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
-    address = everywhere.get(server.address, server.address)
+    address = server.address
+    if is_everywhere(address):
+        address = "::1" if ":" in address else "127.0.0.1"
     return (
         f"http://[{address}]:{server.port}" if ":" in address else f"http://{address}:{server.port}"
     )

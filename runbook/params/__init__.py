@@ -6,7 +6,7 @@ words, before anything starts.
 """
 
 from runbook.params.faults import options_of
-from runbook.params.kinds import BASELINE, EVERYWHERE, FORMS, SECRET_NAME, Format, Level
+from runbook.params.kinds import BASELINE, FORMS, SECRET_NAME, Format, Level, is_everywhere
 from runbook.params.loading import from_values, load
 from runbook.params.model import (
     ApiKey,
@@ -29,7 +29,6 @@ from runbook.params.model import (
 
 __all__ = [
     "BASELINE",
-    "EVERYWHERE",
     "FORMS",
     "SECRET_NAME",
     "ApiKey",
@@ -51,6 +50,7 @@ __all__ = [
     "Strict",
     "Workload",
     "from_values",
+    "is_everywhere",
     "load",
     "options_of",
 ]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import re
+import socket
 from typing import Annotated, Any, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -77,5 +80,11 @@ Seconds = Annotated[float, Field(gt=0, le=86400)]
 Share = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
 
-#: Addresses at which a server answers whoever reaches the machine.
-EVERYWHERE = ("0.0.0.0", "::")
+def is_everywhere(address: str) -> bool:
+    """Whether a server there answers whoever reaches the machine; ``0`` is 0.0.0.0 too."""
+    with contextlib.suppress(OSError):
+        return not any(socket.inet_aton(address))
+    with contextlib.suppress(ValueError):
+        found = ipaddress.IPv6Address(address)
+        return not int(found) or (found.ipv4_mapped is not None and not int(found.ipv4_mapped))
+    return False

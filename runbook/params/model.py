@@ -14,7 +14,6 @@ from runbook.cells import point_label
 from runbook.errors import BadInput
 from runbook.params.kinds import (
     BASELINE,
-    EVERYWHERE,
     SECRET_NAME,
     AbsolutePath,
     Address,
@@ -35,6 +34,7 @@ from runbook.params.kinds import (
     UnitName,
     UserName,
     VersionRange,
+    is_everywhere,
 )
 
 #: Concurrency, and tokens of context: 0 for the prompts as they are, ``None`` where none is named.
@@ -184,7 +184,7 @@ class Server(Strict):
 
     @model_validator(mode="after")
     def _not_open_to_all(self) -> Server:
-        if self.address in EVERYWHERE and self.api_key is None and not self.open_to_all:
+        if is_everywhere(self.address) and self.api_key is None and not self.open_to_all:
             raise ValueError(
                 f"address {self.address!r} listens on all addresses without a key: set "
                 "server.api_key.file, a narrower address, or server.open_to_all: true"

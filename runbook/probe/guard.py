@@ -35,6 +35,8 @@ FAILED, NO_EXPECTATIONS, NO_COMMAND = 20, 21, 23
 GIB = 2**30
 #: After a boot the driver may still be busy with its cards, after a stop it may still free memory.
 GPUS_WAIT_S = 60.0
+#: And may not answer at all.
+SMI_S = 30.0
 #: More than this share of a card in use before a start is somebody's.
 GPU_USED_SHARE = 0.05
 
@@ -272,7 +274,7 @@ def ask_smi(*words: str) -> str | None:
     if program is None:
         return None
     try:
-        done = subprocess.run([program, *words], capture_output=True, text=True, timeout=30)
+        done = subprocess.run([program, *words], capture_output=True, text=True, timeout=SMI_S)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None

@@ -240,7 +240,7 @@ def _server(
         "args": common,
         "env": env,
     }
-    if values["address"] in params.EVERYWHERE:
+    if params.is_everywhere(values["address"]):
         values["open_to_all"] = True
     return {name: value for name, value in values.items() if value not in ("", [], {})}
 

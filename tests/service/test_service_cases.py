@@ -57,6 +57,12 @@ def test_one_that_dies_inside_while_it_serves_is_restarted_by_the_liveness_check
     wait_until(lambda: deployment.show("MainPID") not in ("0", before), 20)
     wait_until(lambda: deployment.show("ActiveState") == "active", 20)
     assert deployment.serves() == "none"
+    before = deployment.show("MainPID")
+    guard = plan.target.places.guard(plan.target.guard_text)
+    box.remove(guard)
+    assert box.run("systemctl", "start", "standin-alive.service", check=False).code
+    assert deployment.show("MainPID") == before, "nobody is restarted for a check that cannot ask"
+    box.write(guard, plan.target.guard_text)
     box.run("systemctl", "stop", UNIT)
     box.run("systemctl", "start", "standin-alive.service")
     assert deployment.show("ActiveState") == "inactive", "a stopped service stays stopped"

@@ -167,6 +167,7 @@ def test_the_gate_gives_up_before_systemd_does():
     [
         ("0.0.0.0", "http://127.0.0.1:18080"),
         ("::", "http://[::1]:18080"),
+        ("0", "http://127.0.0.1:18080"),
         ("10.0.0.1", "http://10.0.0.1:18080"),
     ],
 )
@@ -192,6 +193,8 @@ def test_a_gpu_host_gets_its_device_nodes_before_the_start():
     params = params.model_copy(update={"stack": params.stack.model_copy(update={"gpus": 8})})
     made = make_target(params, "baseline", make_measured(1), GUARD, "/usr/bin/python3", "run")
     assert "nvidia-modprobe" in made.unit_text
+    patience = parse_unit(made.unit_text).value("Service", "TimeoutStartSec")
+    assert patience == "95s", "the guard has time to say which cards are not there yet"
     assert "nvidia-modprobe" not in target().unit_text
 
 
