@@ -8,6 +8,7 @@ and there are rules of our own.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 
 from runbook.checks import Check, Status
@@ -113,6 +114,14 @@ def _ask_host(unit: UnitFile, host: Host) -> Iterator[Check]:
     absent = [path for path in files if host.run("test", "-r", path, check=False).code]
     faults = [f"{path} cannot be read" for path in absent]
     yield _check("unit: files", faults, "readable files", "make it: server.api_key.file names it")
+    yield from (_key_check(path, host) for path in files if path not in absent)
+
+
+def _key_check(path: str, host: Host) -> Check:
+    mode = host.run("stat", "--dereference", "--format=%a", "--", path).out.strip()
+    status: Status = "warn" if int(mode, 8) & 0o007 else "pass"
+    do = f"unless its folder is closed to them: chmod 600 {shlex.quote(path)}"
+    return Check("unit: key file", status, f"{path} has mode {mode}", "nothing for other users", do)
 
 
 def _user_check(user: str, host: Host) -> Check:

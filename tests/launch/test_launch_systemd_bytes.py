@@ -113,6 +113,14 @@ def test_what_systemd_only_mutters_or_does_not_notice_fails(box, lines, rule, wo
     assert word in check.found
 
 
+@pytest.mark.parametrize(("mode", "status"), [(0o600, "pass"), (0o640, "pass"), (0o644, "warn")])
+def test_a_key_that_every_user_can_read_is_pointed_out(box, mode, status):
+    box.write("/etc/a key", "k", mode)
+    spec = LaunchSpec(("/bin/true",), {}, "/", credentials={"api-key": "/etc/a key"})
+    found = named(lint(render_unit(spec, UnitSettings("d", 9, 9)), box))["unit: key file"]
+    assert (found.status, found.found) == (status, f"/etc/a key has mode {mode:o}")
+
+
 def test_a_login_user_whose_shared_memory_logind_removes_is_pointed_out(box):
     box.run("useradd", "--uid", "1234", "logs-in")
     text = render_unit(LaunchSpec(("/bin/true",), {}, "/", "logs-in"), UnitSettings("d", 9, 9))
