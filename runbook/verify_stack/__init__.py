@@ -9,6 +9,7 @@ from typing import Any
 
 from runbook.checks import Check, Verdict, verdict_of
 from runbook.engines import Engine
+from runbook.errors import BadInput
 from runbook.hosts.base import Host
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Params, Stack
@@ -116,7 +117,16 @@ def verify_captured(
     require_known_checks(params, engine.stack_checks)
     packages = questions_for(params, engine).packages
     facts = captured.read_folder(folder, list(specs), packages)
-    return judge(params, facts, specs, engine, _of_engine(params, facts, engine))
+    try:
+        report = judge(params, facts, specs, engine, _of_engine(params, facts, engine))
+        report.to_json()
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        raise BadInput(
+            f"{folder / captured.SERVING} holds facts of another form: {error}",
+            "a file as --capture writes it",
+            "capture it again",
+        ) from None
+    return report
 
 
 def judge(

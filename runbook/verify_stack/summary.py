@@ -49,7 +49,7 @@ def _over_launches(
     for config, facts in serving.items():
         try:
             said[config] = show(facts.facts)
-        except (KeyError, TypeError):  # a fact that is missing
+        except (AttributeError, KeyError, TypeError):  # a fact that is missing
             said[config] = None
     values = set(said.values())
     if len(values) == 1:

@@ -108,6 +108,25 @@ def test_answers_of_another_form_are_bad_input(tmp_path, told):
         verify_captured(PRODUCTION, tmp_path, {"baseline": None}, engine)
 
 
+@pytest.mark.parametrize("value", [None, "x", 7, [], {}])
+@pytest.mark.parametrize(
+    "name",
+    sorted(json.loads((HOSTS / "eight-cards/serving.json").read_text())["baseline"]["facts"]),
+)
+def test_a_fact_that_was_not_read_or_is_of_another_form_is_no_traceback(tmp_path, name, value):
+    shutil.copytree(HOSTS / "eight-cards", tmp_path / "host")
+    told = json.loads((HOSTS / "eight-cards" / "serving.json").read_text())
+    for answer in told.values():
+        answer["facts"][name] = value
+    (tmp_path / "host" / "serving.json").write_text(json.dumps(told))
+    engine = engine_for(PRODUCTION.server)
+    specs = {one.name: engine.launch_spec(PRODUCTION, one) for one in PRODUCTION.configurations}
+    try:
+        assert verify_captured(PRODUCTION, tmp_path / "host", specs, engine).to_json()
+    except BadInput as error:  # null is how a probe says that it could not read something
+        assert value is not None and "serving.json holds facts of another form" in error.found
+
+
 @pytest.mark.parametrize(
     "name",
     sorted(json.loads((HOSTS / "eight-cards/serving.json").read_text())["baseline"]["facts"]),
