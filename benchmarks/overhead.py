@@ -112,7 +112,11 @@ def look_back(run: Run) -> tuple[float, Watched]:
     """Wall time and spans of a finished run. Notebooks follow one another: each process lives from
     the end of the one before to when it has left its notebook."""
     words = ["journalctl", "--quiet", "--no-pager", "--output=json"]
-    for folder in sorted(run.path.glob("box/upper/var/log/journal/*")):
+    journals = sorted(run.path.glob("box/upper/var/log/journal/*"))
+    if not journals:
+        print(f"{run.path}: no journal of its box; wanted: a run where it was made, not a copy")
+        sys.exit(2)
+    for folder in journals:
         words += ["--directory", str(folder)]
     told = subprocess.run(words, check=True, capture_output=True, text=True).stdout
     units = ("runbook-", run.params.service.unit)

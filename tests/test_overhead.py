@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from runbook.run import Run
+
 SOURCE = Path(__file__).parents[1] / "benchmarks" / "overhead.py"
 
 
@@ -41,3 +43,10 @@ def test_servers_live_from_the_guards_word_to_their_exit_or_the_end_of_their_boo
     spans = list(overhead.server_spans(journal, ("runbook-", "s.service")))
     assert spans == [(2, 5), (7, 9), (10, 12), (20, 23)]
     assert overhead.covered(spans) == 10
+
+
+def test_a_copy_of_a_run_is_refused(overhead, capsys):
+    with pytest.raises(SystemExit) as ended:
+        overhead.look_back(Run.open(SOURCE.parents[1] / "docs" / "example-run"))
+    assert ended.value.code == 2
+    assert "not a copy" in capsys.readouterr().out
