@@ -49,7 +49,7 @@ class State:
     def __init__(self, options):
         self.options = options
         self.stopping = False
-        self.requests = self.tokens = self.running = 0
+        self.requests = self.tokens = self.running = self.most = 0
         self.lock = threading.Lock()
 
     def pace(self):
@@ -85,8 +85,8 @@ class State:
         length = (tokens - 1) / max(1, round((tokens - 1) * 3 / 7))
         told = f"accept len: {length:.2f}, accept rate: 0.33, "
         told = told if self.options.speculative_algorithm else ""
-        line = f"#running-req: 2, #token: {self.tokens}, {told}cuda graph: True, #queue-req: 0"
-        print(f"[2026-11-30 01:04:57 TP0] Decode batch, {line}", flush=True)
+        line = f"#running-req: {self.most}, #token: {self.tokens}, {told}cuda graph: True"
+        print(f"[2026-11-30 01:04:57 TP0] Decode batch, {line}, #queue-req: 0", flush=True)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -127,11 +127,13 @@ class Handler(BaseHTTPRequestHandler):
             return self.send(200, "{}")
         with self.state.lock:
             self.state.running += 1
+            self.state.most = max(self.state.most, self.state.running)
         try:
             return self.complete(asked)
         finally:
             with self.state.lock:
                 self.state.running -= 1
+                self.state.most = self.state.most if self.state.running else 0
 
     def complete(self, asked):
         """A stream: the first token, then two or three at a time."""
