@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import shlex
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from runbook.launch.server import local_url
 from runbook.launch.unit_file import UnitFile, parse_unit
@@ -15,6 +15,9 @@ from runbook.publish.state import how_it_stands, in_full, sentence
 from runbook.publish.tables import UNKNOWN, Code, Markdown, code, escape, fence, joined, table
 from runbook.rehearsal.sglang_on_cpu import INTERPRETER, SETUP
 from runbook.run import clone_root
+
+#: Where systemd has the units of the host.
+_UNITS = PurePosixPath("/etc/systemd/system")
 
 #: The command line as it lies in a clone.
 _RUNBOOK = ".venv/bin/runbook"
@@ -109,6 +112,7 @@ def rollback(run_path: Path) -> Markdown:
         ("see what is installed, and since when", f"{_RUNBOOK} service status {words}"),
         ("go back to the generation that served before", f"{_RUNBOOK} service rollback {words}"),
         (f"remove service and files{brings}", f"{_RUNBOOK} service uninstall {words}"),
+        *_by_hand(found),
     ]
     return joined(
         _once_installed(found),
@@ -118,6 +122,20 @@ def rollback(run_path: Path) -> Markdown:
         "Where no earlier generation has served there is none to go back to: remove the service.",
         _commands(rows),
     )
+
+
+def _by_hand(found: Artefacts) -> list[tuple[str, str]]:
+    """How to remove what was installed with nothing but this document."""
+    paths = [PurePosixPath(path) for path in found.manifest.get("files", {})]
+    if not paths or found.run.params.host.kind == "box":
+        return []
+    units = [path for path in paths if path.parent == _UNITS]
+    folders = {path.parent: None for path in paths if path.parent != _UNITS}
+    names, gone = (
+        shlex.join(map(str, what)) for what in ([one.name for one in units], [*units, *folders])
+    )
+    command = f"systemctl disable --now {names}; rm -r {gone}; systemctl daemon-reload"
+    return [("the same by hand, where clone or run folder are gone", command)]
 
 
 def _once_installed(found: Artefacts) -> str:

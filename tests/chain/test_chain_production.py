@@ -63,3 +63,10 @@ def test_the_documented_emergency_installs_without_a_measurement(host):
     for verb, said in (("status", "active"), ("logs", "fired up and ready to roll")):
         shown = gpu_host.run(host, f".venv/bin/runbook service {verb} params/mine.yaml")
         assert (shown.code, said in shown.out) == (0, True), shown.out[-2000:] + shown.err
+    gpu_host.run(host, "for run in outputs/standin-*Z*; do .venv/bin/runbook export $run; done")
+    record = gpu_host.run(host, "cat outputs/standin-*/production_v2.md").out
+    (by_hand,) = re.findall(r"\| the same by hand[^|]*\| `([^`]+)` \|", record)
+    assert gpu_host.run(host, by_hand).code == 0
+    shown = gpu_host.run(host, ".venv/bin/runbook service status params/mine.yaml")
+    assert "not installed" in shown.out + shown.err
+    assert not host.exists("/var/lib/golive-runbook/sglang-kimi.service")
