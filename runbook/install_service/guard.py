@@ -73,8 +73,10 @@ _SAID = re.compile(r"\bguard: ((?:fail|warn): .*|\d+ good, .*)$")
 
 
 def said_last(host: Host, unit: str) -> list[str]:
-    """What the guard said before the last start of a unit, however much was logged since."""
-    return said_in(systemd.journal(host, unit, grep="guard: "))
+    """What the guard said before the last start of a unit, however much was logged since: to look
+    through months of it would take minutes."""
+    began_s, over_s = systemd.last_start(host, unit)
+    return said_in(systemd.journal(host, unit, began_s, grep="guard: ", until_s=over_s))
 
 
 def said_in(journal: str) -> list[str]:

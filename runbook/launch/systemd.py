@@ -70,16 +70,36 @@ def daemon_reload(host: Host) -> None:
     host.run("systemctl", "daemon-reload")
 
 
+def last_start(host: Host, unit: str) -> tuple[float | None, float | None]:
+    """Within which seconds of the epoch the last start of a unit lies: its end is ``None`` unless
+    the unit is active since then, both are where systemd does not tell."""
+    names = ("InactiveExitTimestamp", "ActiveExitTimestamp", "ActiveEnterTimestamp")
+    words = ("--timestamp=unix", f"--property={','.join(names)}")
+    out = host.run("systemctl", "show", *words, "--", unit, check=False).out
+    pairs = (line.partition("=@") for line in out.splitlines())
+    stamps = {name: float(text) for name, _, text in pairs if text.isdigit() and int(text)}
+    woken_s, left_s, entered_s = map(stamps.get, names)
+    if woken_s is None or entered_s is None or entered_s < max(woken_s, left_s or 0.0):
+        return woken_s, None
+    return max(woken_s, left_s or 0.0), entered_s + 1
+
+
 def journal(
-    host: Host, unit: str, since_s: float | None = None, lines: int | None = None, grep: str = ""
+    host: Host,
+    unit: str,
+    since_s: float | None = None,
+    lines: int | None = None,
+    grep: str = "",
+    until_s: float | None = None,
 ) -> str:
     """What a unit has logged, all of it on disk first.
 
-    ``since_s``: from then on, in seconds of the epoch. ``lines``: only the last ones. ``grep``:
-    only those that match; some journals call it an error when none does.
+    ``since_s``, ``until_s``: from then and up to then, in seconds of the epoch. ``lines``: only the
+    last ones. ``grep``: only those that match; some journals call it an error when none does.
     """
     host.run("journalctl", "--sync")
     since = [f"--since=@{since_s:.6f}"] if since_s is not None else []
+    since += [f"--until=@{until_s:.6f}"] if until_s is not None else []
     options = ["--no-pager", "--quiet", "--output=short-iso-precise"]
     if lines is not None:
         options.append(f"--lines={lines}")

@@ -223,7 +223,7 @@ def read_key(main: int) -> str | None:
 
     Older releases of systemd (252) hide them from ExecStartPost, or show it an empty folder; then
     the main process's own view of the same folder is read. Raises ``OSError`` when there is a key
-    that cannot be read.
+    that cannot be read, ``ValueError`` for one that no request can carry.
     """
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     if not folder:
@@ -231,7 +231,10 @@ def read_key(main: int) -> str | None:
     views = ["", f"/proc/{main}/root"] if main else [""]
     for view in views:
         try:
-            return Path(f"{view}{folder}/api-key").read_text().strip() or None
+            key = Path(f"{view}{folder}/api-key").read_text().strip()
+            if not (key.isascii() and key.isprintable()):
+                raise ValueError("the API key is not one line of ASCII text")
+            return key or None
         except FileNotFoundError:  # no key, or not in this view of the folder
             continue
         except PermissionError:

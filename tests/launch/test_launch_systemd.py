@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from boxes import is_alive, wait_until
@@ -125,3 +126,22 @@ def said(box):
     """The numbers that the runner has printed."""
     lines = [line.rpartition(": ")[2] for line in box.journal("runner.service").splitlines()]
     return next((line.split() for line in lines if line[:1].isdigit()), [])
+
+
+@pytest.mark.parametrize(
+    ("woken", "left", "entered", "within"),
+    [
+        ("@100", "", "@130", (100.0, 131.0)),  # active since its start
+        ("@100", "@500", "@530", (500.0, 531.0)),  # active again after a crash
+        ("@100", "@500", "@130", (100.0, None)),  # it tries again, or was stopped
+        ("@600", "@500", "@130", (600.0, None)),  # it starts
+        ("@100", "", "", (100.0, None)),
+        ("", "@0", "", (None, None)),
+    ],
+)
+def test_the_last_start_is_told_apart_from_all_that_was_logged_since(woken, left, entered, within):
+    said = f"InactiveExitTimestamp={woken}\nActiveExitTimestamp={left}\n"
+    host = SimpleNamespace(
+        run=lambda *_, check: SimpleNamespace(out=f"{said}ActiveEnterTimestamp={entered}\n")
+    )
+    assert systemd.last_start(host, "x.service") == within

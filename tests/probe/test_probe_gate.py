@@ -138,6 +138,12 @@ def test_a_key_comes_from_the_credentials(start, tmp_path, monkeypatch):
     assert "API key" in said
 
 
+def test_a_key_that_no_request_can_carry_is_not_waited_for(tmp_path):
+    for key in ("kéy", "two\nlines", "tab\tin"):
+        code, said = run_gate(1, key=key, tmp_path=tmp_path)
+        assert (code, "not one line of ASCII" in said) == (gate.WRONGLY_ASKED, True)
+
+
 def test_codes_avoid_those_that_systemd_names():
     codes = {gate.GONE, gate.LATE, gate.REFUSED, gate.WRONGLY_ASKED}
     assert not codes & {*range(1, 8), *range(64, 79)}

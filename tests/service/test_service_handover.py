@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,14 @@ from boxes import wait_until
 from standin_service import SERVER, UNIT, Folder, StandIn, make_params
 from test_service_sudden_death import killed_after
 
-from runbook.errors import NotProved
+from runbook import stages
+from runbook.errors import Blocked, NotProved
 from runbook.install_service import install, plan_uninstall, status, take_back, uninstall
 from runbook.launch import systemd
 from runbook.launch.resting import see
+from runbook.notebook import Work
+from runbook.preview import as_text, preview
+from runbook.run import Run
 
 OLD = "old.service"
 STEPS = ("note what gives way", "enable", f"stop {OLD}", "start", f"disable {OLD}")
@@ -60,6 +65,24 @@ def test_the_older_service_gives_way_and_the_downtime_is_measured(handover, tmp_
     old = see(handover.box, OLD)
     assert (old.active, old.enabled, old.answers) == (True, True, True)
     assert handover.left() == []
+
+
+def test_nothing_rests_for_a_benchmark_without_apply(handover, tmp_path):
+    """What would rest, and for how long, is said before; with it, the older one comes back."""
+    box, params = handover.box, handover.params
+    assert f"With --apply, {OLD} rests while it measures" in as_text(preview(params))
+    with ExitStack() as scratch:
+        work = Work("benchmark", Run.create(params, tmp_path / "run"), "run", False, scratch)
+        work._host = box
+        assert f"{OLD} rests (with `--apply` only)" in stages.cost(work).text
+        said = rf"{OLD} serves on this host .* for about \d+:\d\d;"
+        with pytest.raises(Blocked, match=f"(?s){said}"), stages._others_resting(work):
+            pass
+        assert handover.serves() == "old"
+        work.apply = True
+        with stages._others_resting(work):
+            assert not see(box, OLD).active
+        assert handover.serves() == "old"
 
 
 def test_where_a_proof_is_refuted_the_older_one_comes_back(handover):
