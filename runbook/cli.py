@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 import warnings
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from runbook import streams
 from runbook.errors import RunbookError
 
 if TYPE_CHECKING:
@@ -369,6 +369,7 @@ def _load(params_file: Path, overrides: tuple[str, ...]) -> Any:
 
 def main() -> None:
     """Entry point: every error for people ends with its text and its exit code."""
+    streams.be_patient()
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -384,13 +385,23 @@ def main() -> None:
     except RunbookError as error:
         click.echo(f"runbook: {error}", err=True)
         code = error.exit_code
-    except BrokenPipeError:
-        # Nobody reads any more; what was to be done after the last line was not done.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 128 + signal.SIGPIPE
+    except SystemExit as ended:
+        code = ended.code
     except Exception as error:
         code = _report_fault(error)
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(_all_said(code if isinstance(code, int) else 0))
+
+
+def _all_said(code: int) -> int:
+    """The exit code; a result of which something is lost is none."""
+    if code or not (why := streams.lost(sys.stdout)):
+        return code
+    click.echo(
+        f"runbook: what was to be said could not be written: {why}\n"
+        "  wanted: room where standard output goes\n  next: make room, then repeat this",
+        err=True,
+    )
+    return 1
 
 
 class _Terminated(KeyboardInterrupt):
@@ -410,13 +421,19 @@ def _report_fault(error: Exception) -> int:
     import tempfile
     import traceback
 
-    with tempfile.NamedTemporaryFile(
-        "w", prefix="runbook-fault-", suffix=".txt", delete=False
-    ) as file:
-        file.write("".join(traceback.format_exception(error)))
+    told = "".join(traceback.format_exception(error))
+    where = "the lines above"
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="runbook-fault-", suffix=".txt", delete=False
+        ) as file:
+            file.write(told)
+        where = file.name
+    except OSError:
+        click.echo(told, err=True)
     click.echo(
         f"runbook: a fault of the runbook itself ({type(error).__name__}: {error})\n"
-        f"  next: report it with {file.name}",
+        f"  next: report it with {where}",
         err=True,
     )
     return 70

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import fcntl
-import io
 import os
 import shutil
 import signal
@@ -21,9 +20,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any
 
-from runbook import atomic, benchmark, errors
+from runbook import atomic, benchmark, errors, streams
 from runbook.errors import BadInput, Interrupted, NotHere
 from runbook.params import Params
 from runbook.preview import preview
@@ -328,8 +327,8 @@ def execute_notebook(stage: str, run_path: Path, apply: bool) -> int:
                 parameters={"run": str(run_path), "apply": apply},
                 kernel_name="python3",
                 progress_bar=False,
-                stdout_file=Unbreakable(sys.stdout),
-                stderr_file=Unbreakable(sys.stderr),
+                stdout_file=sys.stdout,
+                stderr_file=sys.stderr,
                 cwd=str(root / "notebooks"),
                 kernel_manager_class=_kernel_manager(
                     folder, kernel_log, _grace_s(Run.open(run_path), stage)
@@ -383,29 +382,12 @@ def _note_failure(run: Run, stage: str, kind: str, reason: str) -> int:
     return code
 
 
-class Unbreakable(io.TextIOBase):
-    """A stream whose reader may go away: what is said then is lost, the work goes on."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
-
-    def say(self, text: str) -> None:
-        """Write a line."""
-        self.write(f"{text}\n")
-
-    def write(self, text: str) -> int:
-        """Write and flush, unless nobody reads."""
-        with contextlib.suppress(BrokenPipeError):
-            self.stream.write(text)
-            self.stream.flush()
-        return len(text)
-
-
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
 if __name__ == "__main__":
+    streams.be_patient()
     end_with_runner()
     signal.signal(signal.SIGTERM, _interrupt)
     try:

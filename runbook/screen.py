@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TextIO
 
-from runbook.pipeline import Outlets, Unbreakable
+from runbook.pipeline import Outlets
 from runbook.progress import clock
 from runbook.run import Run, Step
 
@@ -46,7 +46,7 @@ class Lines:
     outlets: Outlets = (None, None)
 
     def __init__(self, stream: TextIO) -> None:
-        self.say = Unbreakable(stream).say
+        self.say = _writer(stream)
 
 
 class Quiet:
@@ -116,7 +116,7 @@ def screen_for(run: Run, quiet: bool = False, to: TextIO | None = None) -> Itera
     """
     stream = to or sys.stdout
     if quiet:
-        screen = Quiet(Unbreakable(stream).say)
+        screen = Quiet(_writer(stream))
         with _following(screen.line) as write:
             screen.outlets = (write, None)
             yield screen
@@ -136,6 +136,10 @@ def _live(run: Run, stream: TextIO) -> Iterator[Live]:
     with view, _following(live.line) as write:
         live.outlets = (write, write)
         yield live
+
+
+def _writer(stream: TextIO) -> Callable[[str], None]:
+    return lambda text: print(text, file=stream, flush=True)
 
 
 def _note(step: Step) -> str:

@@ -144,7 +144,7 @@ def advice(
     if estimates[terms.baseline] is None:
         void = [terms.baseline]
     found = [
-        f"see why cells of {config} are void (cells.csv, column note), then measure again: "
+        f"see which cells of {config} are missing, or void and why (cells.csv: note), then measure: "
         "runbook run PARAMS --from benchmark"
         for config in void
     ]
