@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from runbook import streams
+from runbook import errors, streams
 from runbook.errors import RunbookError
 
 if TYPE_CHECKING:
@@ -382,13 +382,15 @@ def main() -> None:
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         click.echo("runbook: interrupted", err=True)
         code = 143 if isinstance(error, _Terminated) else 130
-    except RunbookError as error:
-        click.echo(f"runbook: {error}", err=True)
-        code = error.exit_code
     except SystemExit as ended:
         code = ended.code
     except Exception as error:
-        code = _report_fault(error)
+        known = error if isinstance(error, RunbookError) else errors.of_the_machine(error)
+        if known is None:
+            code = _report_fault(error)
+        else:
+            click.echo(f"runbook: {known}", err=True)
+            code = known.exit_code
     sys.exit(_all_said(code if isinstance(code, int) else 0))
 
 

@@ -20,6 +20,8 @@ and in a benchmark once a server was started.
 
 from __future__ import annotations
 
+import errno
+
 
 class RunbookWarning(UserWarning):
     """Something the user should know that stops nothing."""
@@ -105,6 +107,21 @@ class HostFailed(RunbookError):
     """A command on the host failed that had to succeed."""
 
     exit_code = 1
+
+
+def of_the_machine(error: BaseException) -> HostFailed | None:
+    """A full or read-only disk as an error for people; ``None`` for everything else."""
+    if not isinstance(error, OSError) or error.errno not in _DISK:
+        return None
+    where = f"{error.filename} cannot be written" if error.filename else "a file was not written"
+    return HostFailed(
+        f"{where}: {error.strerror}",
+        "room, and leave to write there",
+        "see df -h, df -i and mount; then go on: runbook run PARAMS --resume",
+    )
+
+
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class Interrupted(RunbookError):

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-from runbook import hosts, params
+from runbook import errors, hosts, params
 from runbook.checks import Verdict
 from runbook.engines import Engine, engine_for
 from runbook.errors import NotHere, NotProved, ParameterError, RunbookError
@@ -181,6 +181,7 @@ class Work:
     def fail(self, error: BaseException) -> None:
         """Note in the to-do list that this stage ended with ``error``."""
         self.close()
+        error = errors.of_the_machine(error) or error
         code = error.exit_code if isinstance(error, RunbookError) else 70
         reason = str(error) or type(error).__name__
         if isinstance(error, KeyboardInterrupt):

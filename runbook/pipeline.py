@@ -40,6 +40,9 @@ LOOK_EVERY_S = 60.0
 #: What a notebook may take beyond all the time-outs of its servers.
 SLACK_S = 3600.0
 
+#: What a notebook's process ends with where the disk is full or read-only.
+NOT_WRITTEN = 74
+
 Say = Callable[[str], None]
 
 #: Descriptors for the output and the errors of notebooks; ``None``: the runner's own.
@@ -105,7 +108,7 @@ def run_stages(
         written = _export(run, say)
         if caught:
             raise Interrupted(caught[0], stage, str(run.path), apply)
-        return code or (0 if written else 70)
+        return code or written
 
 
 def _undone(run: Run, stages: list[str], apply: bool) -> list[str]:
@@ -160,12 +163,14 @@ def _execute(
         return failed.exit_code or 70
     undone = not all(step.done for step in ended)
     if said or undone:
-        reason = f"the notebook's process ended with {said}"
-        if undone:
+        code, reason = 70, f"the notebook's process ended with {said}"
+        if said == NOT_WRITTEN:
+            code, reason = 1, f"{NOTEBOOKS[stage]} could not be written"
+        elif undone:
             at = last_begun(run.path / NOTEBOOKS[stage])
             reason = f"{at}: its kernel died" if said else "the notebook ended without a verdict"
-        _fail_open_steps(run, stage, reason, 70)
-        return 70
+        _fail_open_steps(run, stage, reason, code)
+        return code
     return 0
 
 
@@ -266,18 +271,19 @@ def _signals() -> Iterator[list[signal.Signals]]:
             signal.signal(number, handler)
 
 
-def _export(run: Run, say: Say) -> Path | None:
-    """Write the record; a fault of it must not hide what the run itself came to."""
+def _export(run: Run, say: Say) -> int:
+    """Write the record; a fault of it must not hide what the run itself came to. An exit code."""
     from runbook.publish import document
 
     try:
         paths = document.export_all(run.path)
     except Exception as error:
-        say(f"the record could not be written: {type(error).__name__}: {error}")
-        return None
+        known = errors.of_the_machine(error)
+        say(f"the record could not be written: {known or f'{type(error).__name__}: {error}'}")
+        return known.exit_code if known else 70
     for path in paths:
         say(f"record: {path}")
-    return paths[0]
+    return 0
 
 
 def _clear_folders_of_the_dead() -> None:
@@ -394,3 +400,9 @@ if __name__ == "__main__":
         sys.exit(execute_notebook(sys.argv[1], Path(sys.argv[2]), sys.argv[3] == "1"))
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as error:
+        told = errors.of_the_machine(error)
+        if told is None:
+            raise
+        print(told, file=sys.stderr)
+        sys.exit(NOT_WRITTEN)

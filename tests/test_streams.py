@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from boxes import leave_out
 
 from runbook import streams
 
@@ -51,3 +52,21 @@ def test_a_result_that_is_lost_is_none():
     assert said.returncode == 1
     assert said.stderr.startswith("runbook: what was to be said could not be written: No space")
     assert "next: make room" in said.stderr and "Exception ignored" not in said.stderr
+
+
+def test_a_full_disk_is_said_as_that(tmp_path):
+    """A run folder on a disk of 40 KiB, in a mount namespace of its own."""
+    if os.geteuid() != 0:
+        leave_out("a small disk is mounted by root alone")
+    words = ["run", ROOT / "params" / "rehearsal.yaml", "--to", "verify_stack", "--out", "run"]
+    script = f'mount -t tmpfs -o size=40k tmpfs {tmp_path} && cd {tmp_path} && exec "$@"'
+    said = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, "sh", RUNBOOK, *words, "-p", "host.kind=local"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == 1, said.stderr
+    assert "cannot be written: No space left on device" in said.stderr
+    assert "next: see df -h" in said.stderr
+    assert "Traceback" not in said.stderr and "a fault of the runbook" not in said.stderr

@@ -144,8 +144,8 @@ def advice(
     if estimates[terms.baseline] is None:
         void = [terms.baseline]
     found = [
-        f"see which cells of {config} are missing, or void and why (cells.csv: note), then measure: "
-        "runbook run PARAMS --from benchmark"
+        f"see why cells of {config} are void or missing (cells.csv, column note), then measure "
+        "again: runbook run PARAMS --from benchmark"
         for config in void
     ]
     if answer.status == "undecided" and not void:
