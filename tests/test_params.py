@@ -39,6 +39,8 @@ def test_every_shipped_file_loads_and_reads_back(path):
     ("override", "key", "found", "wanted", "near"),
     [
         ("server.prot=1", "server.prot", "unknown key", "port", "port"),
+        ("record.document=/root/", "record.document", "/root/", "the path of a file", None),
+        ("record.plan=", "record.plan", '""', "the path of a file", None),
         ("benchmark.concurrancies=[1]", "benchmark.concurrancies", "unknown", "", "concurrencies"),
         ("banchmark={}", "banchmark", "unknown key", "", "benchmark"),
         ('workload.ignore_eos="false"', "workload.ignore_eos", '"false" (str)', "boolean", None),

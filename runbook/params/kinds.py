@@ -68,6 +68,7 @@ EnvName = Annotated[str, form("the name of a variable", r"^[A-Za-z_][A-Za-z0-9_]
 Line = Annotated[str, form("one line of text, without NUL", r"^[^\x00\n\r]*$")]
 Argument = Annotated[str, form("text without NUL", r"^[^\x00]*$")]
 AbsolutePath = Annotated[str, form("an absolute path", r"^/[^\x00\n]*$")]
+FilePath = Annotated[str, form("the path of a file", r"^[^\x00\n]*[^\x00\n/]$")]
 Address = Annotated[
     str, form("an IP address or a host name", r"^(::)?[A-Za-z0-9][A-Za-z0-9.:%_-]*$|^::$")
 ]

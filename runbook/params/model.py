@@ -20,6 +20,7 @@ from runbook.params.kinds import (
     Argument,
     Concurrency,
     EnvName,
+    FilePath,
     Format,
     Gib,
     Level,
@@ -411,8 +412,8 @@ def _markdown_alone() -> list[Format]:
 class Record(Strict):
     """Where the findings go on the target; relative paths start at ``server.cwd``."""
 
-    document: str | None = Field(None, description="production_v2.md on the target")
-    plan: str | None = Field(None, description="eagle-fast-verify.md on the target")
+    document: FilePath | None = Field(None, description="production_v2.md on the target")
+    plan: FilePath | None = Field(None, description="eagle-fast-verify.md on the target")
     formats: Annotated[list[Format], Field(min_length=1)] = Field(
         default_factory=_markdown_alone,
         description="of the record: markdown, html (one self-contained page) or both",
