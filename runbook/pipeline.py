@@ -324,6 +324,8 @@ def execute_notebook(stage: str, run_path: Path, apply: bool) -> int:
     # neither the user's runtime folder nor the run folder may be short enough.
     with tempfile.TemporaryDirectory(prefix=_FOLDER) as folder, _folder_lock(Path(folder)):
         os.environ["JUPYTER_RUNTIME_DIR"] = folder
+        # What a user's own IPython does at its start is no part of a run, which needs no home.
+        os.environ["IPYTHONDIR"] = folder
         kernel_log = Path(folder) / "kernel.log"
         half_written = Path(folder) / name
         try:

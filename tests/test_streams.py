@@ -9,6 +9,7 @@ import pytest
 from boxes import leave_out
 
 from runbook import streams
+from runbook.rehearsal.model import cache_folder
 
 ROOT = Path(__file__).parents[1]
 RUNBOOK = Path(sys.executable).with_name("runbook")
@@ -54,7 +55,7 @@ def test_a_result_that_is_lost_is_none():
     assert "next: make room" in said.stderr and "Exception ignored" not in said.stderr
 
 
-def test_a_full_disk_is_said_as_that(tmp_path):
+def test_a_full_disk_is_said_as_that_also_without_a_home(tmp_path):
     """A run folder on a disk of 40 KiB, in a mount namespace of its own."""
     if os.geteuid() != 0:
         leave_out("a small disk is mounted by root alone")
@@ -65,6 +66,7 @@ def test_a_full_disk_is_said_as_that(tmp_path):
         capture_output=True,
         text=True,
         check=False,
+        env=os.environ | {"HOME": "/proc", "RUNBOOK_CACHE": str(cache_folder().parent)},
     )
     assert said.returncode == 1, said.stderr
     assert "cannot be written: No space left on device" in said.stderr
