@@ -287,11 +287,12 @@ def _drift(facts: HostFacts) -> tuple[str, ...]:
 
 
 def _mounts(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """Absolute paths among the arguments: their file systems must be mounted before a start."""
+    """The program, and absolute paths among its arguments: their file systems must be mounted
+    before a start."""
     return tuple(
         dict.fromkeys(
             str(PurePosixPath(word))
-            for word in argv[1:]
+            for word in argv
             if word.startswith("/") and word.isprintable() and word == word.rstrip(" \\")
         )
     )

@@ -110,6 +110,7 @@ def render_boot_unit(unit: str, command: tuple[str, ...], wanted_by: str, writes
     ]
     service = [
         ("Type", "oneshot"),
+        ("RemainAfterExit", "yes"),
         ("ExecStart", exec_line(command)),
         ("ProtectSystem", "strict"),
         ("ReadWritePaths", writes),

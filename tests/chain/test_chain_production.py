@@ -40,6 +40,7 @@ def test_the_parameters_as_they_are_committed_are_valid_on_such_a_host(host):
     assert done.code == 0, done.err
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(600)
 def test_every_documented_command_up_to_the_plan(host):
     lines = documented()

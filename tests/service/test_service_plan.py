@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 
 import pytest
 from standin_service import UNIT, make_measured, make_params
@@ -185,6 +186,7 @@ def test_model_paths_are_mounts_that_must_be_there():
     unit = parse_unit(target("--model", "/models/a b", "--x=/no", "/tail ").unit_text)
     mounts = unit.values("Unit", "RequiresMountsFor")
     assert '"/models/a b"' in mounts
+    assert f'"{sys.executable}"' in mounts
     assert not [mount for mount in mounts if "no" in mount or "tail" in mount]
 
 
