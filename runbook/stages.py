@@ -154,7 +154,7 @@ def choose(work: Work) -> choose_room.Decision:
     if work.kind == "results":  # how other tools define what was decided by
         decision = replace(decision, notes=(*decision.notes, *measured.notes))
     work.run.write("decision.json", decision.to_json())
-    for advice in decision.advice:
+    for advice in decision.advice if work.params.choose.override is None else ():
         print(f"next: {advice}")
     return decision
 

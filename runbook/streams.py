@@ -14,15 +14,17 @@ class _Patient(io.FileIO):
     """A descriptor whose reader may go away, or whose disk may be full.
 
     ``lost``: why something was not taken, empty where all was, or nobody wanted more.
+    ``is_unread``: nobody wants more.
     """
 
     lost = ""
+    is_unread = False
 
     def write(self, data: ReadableBuffer) -> int:
         try:
             return super().write(data)
         except BrokenPipeError:
-            pass
+            self.is_unread = True
         except OSError as error:
             self.lost = error.strerror or str(error)
         return memoryview(data).nbytes
@@ -46,5 +48,16 @@ def be_patient() -> None:
 
 def lost(stream: TextIO) -> str:
     """Why something that was said to a patient stream was not taken, empty where it was."""
+    raw = _raw(stream)
+    return raw.lost if raw else ""
+
+
+def is_unread(stream: TextIO) -> bool:
+    """Whether the reader of a patient stream has gone."""
+    raw = _raw(stream)
+    return raw is not None and raw.is_unread
+
+
+def _raw(stream: TextIO) -> _Patient | None:
     raw = getattr(getattr(stream, "buffer", None), "raw", None)
-    return raw.lost if isinstance(raw, _Patient) else ""
+    return raw if isinstance(raw, _Patient) else None

@@ -246,7 +246,8 @@ class Status:
 
     def _absent(self) -> list[tuple[str, str]]:
         """There may be a unit of that name, and the rest of an install that did not serve."""
-        rows = [(self.unit, "not installed"), ("next", "runbook service install PARAMS")]
+        do = "once a run has chosen: runbook service install PARAMS"
+        rows = [(self.unit, "not installed"), ("next", do)]
         if self.facts.fragment:
             state = self.facts.state.get("ActiveState", "unknown")
             rows.insert(1, ("found", f"{self.facts.fragment}, {state}"))

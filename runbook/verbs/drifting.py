@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -10,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from runbook import install_service as room
+from runbook import streams
 from runbook.checks import Check, Verdict
 from runbook.engines import engine_for
 from runbook.errors import BadInput, NotHere
@@ -50,14 +52,15 @@ def look(work: Work) -> list[Check]:
 
 
 def watch(work: Work, every_s: float | None, say: Say, as_json: bool) -> int:
-    """Look once, or every so many seconds until there is drift; the exit code."""
+    """Look once, or every so many seconds until there is drift or nobody listens any more; the
+    exit code."""
     if every_s is not None and every_s <= 0:
         raise BadInput(f"--watch {every_s:g}", "seconds, more than 0", "like --watch 600")
     while True:
         checks = look(work)
         bad = room.drifted(checks)
         say(_as_json(checks) if as_json else as_text(checks, work.params.service.unit))
-        if bad or every_s is None:
+        if bad or every_s is None or streams.is_unread(sys.stdout):
             return 1 if bad else 0
         time.sleep(every_s)
 

@@ -75,7 +75,8 @@ def test_the_same_prompt_again_pays_for_its_whole_prefill(rehearsal, start):
     message = {"role": "user", "content": EDIT}
     asked = {"messages": [message], "max_tokens": 1500, "ignore_eos": True, "stream": True}
     with httpx.stream("POST", f"{life.url}/v1/chat/completions", json=asked) as answer:
-        next(answer.iter_lines())
+        lines = answer.iter_lines()  # let go, it would end the request
+        next(lines)
         wait_until(lambda: busy_slots(httpx.get(f"{life.url}/slots").json()) == 1, 20)
     assert ENGINE.end_requests(life.url, 20) == ""
     assert busy_slots(httpx.get(f"{life.url}/slots").json()) == 0

@@ -1,6 +1,7 @@
 """The guard and drift on a real service: what changes is seen, and stops a start where it must."""
 
 import dataclasses
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from standin_service import SERVER, UNIT, Deployment, StandIn, make_params
 
+from runbook import streams
 from runbook.checks import Check
 from runbook.errors import BadInput, NotProved
 from runbook.install_service import (
@@ -97,6 +99,13 @@ def test_a_watch_looks_again_until_there_is_drift(monkeypatch):
     assert drifting.watch(work, 0.01, said.append, as_json=False) == 1
     assert said[0] == f"VERDICT ok: {UNIT}: 1 as measured, 0 drifted, 0 unknown"
     assert said[1].startswith("drift: files: x; wanted: y\n  next: z\nVERDICT NO")
+    looks += [[Check("files", "pass", "as installed")]]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as unread:
+        monkeypatch.setattr(sys, "stdout", streams.patient(unread))
+        assert drifting.watch(work, 60, print, as_json=False) == 0
+        monkeypatch.undo()
     with pytest.raises(BadInput, match="--watch 0"):
         drifting.watch(work, 0, said.append, as_json=False)
 
