@@ -144,7 +144,8 @@ def test_no_line_of_a_chatty_server_is_dropped_and_the_guard_is_still_heard(depl
     assert any(" good, " in line for line in said)
     time.sleep(2)  # what looks like its words is none of them once the unit is active
     enter = f"echo $$ >/sys/fs/cgroup{deployment.show('ControlGroup')}/cgroup.procs"
-    forged = "exec systemd-cat echo 'guard: fail: model: gone'"
+    said_by_it = "echo 'guard: fail: model: gone'; journalctl --sync"  # it lives until it is heard
+    forged = f'exec systemd-cat sh -c "{said_by_it}"'
     deployment.box.run("sh", "-c", f"{enter}; {forged}")
     assert "guard: fail: model: gone" in logs(deployment.box, UNIT)
     assert status(deployment.box, UNIT).guard == said
