@@ -43,6 +43,11 @@ def links_of(stack: Stack) -> str | None:
     return topology_class(matrix) if matrix else None
 
 
+def checks_of(stack: Stack) -> dict[str, Mapping[str, Any]]:
+    """The checks by their names."""
+    return {check["name"]: check for check in stack.get("checks") or ()}
+
+
 def fingerprints_of(stack: Stack) -> Mapping[str, str | None]:
     """Name of a part, like ``topology`` -> its fingerprint."""
     found: Mapping[str, str | None] = stack.get("fingerprints") or {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 
 from runbook import intervals
 from runbook.choose import rule
@@ -81,14 +82,14 @@ def _rises(figures: Figures, terms: Terms, now: Answer) -> Iterator[Flip]:
     if now.choice in (None, terms.baseline):
         return
     scores = {config: figures.scores(config) for config in figures.configs}
-    for config in figures.others:
-        for where, share in _places(figures) if config != now.choice else ():
+    rivals = [config for config in figures.others if config != now.choice]
+    for config, (where, share) in product(rivals, _places(figures)):
 
-            def answer_at(rise: float, config: str = config, share: float = share) -> Answer:
-                return rule.ask(_fallen(scores, config, terms.baseline, -rise * share), terms)
+        def answer_at(rise: float, config: str = config, share: float = share) -> Answer:
+            return rule.ask(_fallen(scores, config, terms.baseline, -rise * share), terms)
 
-            if found := _first_change(answer_at, now, math.log(2)):
-                yield _of_figure(config, math.expm1(found[0]), found[1], where)
+        if found := _first_change(answer_at, now, math.log(2)):
+            yield _of_figure(config, math.expm1(found[0]), found[1], where)
 
 
 def _of_figure(config: str, amount: float, answer: Answer, where: Point | None) -> Flip:

@@ -9,9 +9,10 @@ from typing import Any
 
 from runbook.errors import BadInput, NotHere
 from runbook.hosts.base import Host
-from runbook.install_service.places import KEPT_TEXTS, UNITS, Places, Target
+from runbook.install_service.places import KEPT_TEXTS, Places, Target
 from runbook.launch import systemd
 from runbook.launch.resting import Seen, seen_in
+from runbook.launch.spec import UNITS
 
 _ASKED = (
     "FragmentPath",
@@ -97,13 +98,13 @@ class HostFacts:
     @property
     def generations(self) -> list[int]:
         """The numbers of the generations that have served and are whole, oldest first."""
-        needed = (*KEPT_TEXTS, "served")
-        return [
-            number
-            for number in self.folders
-            if self.manifest(number)
-            and all(f"{self.places.generation(number)}/{name}" in self.files for name in needed)
-        ]
+        return [number for number in self.folders if self._has(number, *KEPT_TEXTS, "served")]
+
+    def _has(self, number: int, *names: str) -> bool:
+        """Whether a generation has a manifest and all these files."""
+        folder = self.places.generation(number)
+        there = all(f"{folder}/{name}" in self.files for name in names)
+        return there and bool(self.manifest(number))
 
     @property
     def current(self) -> int | None:
@@ -164,18 +165,16 @@ class HostFacts:
 
     def generation(self, number: int) -> Target:
         """A kept generation as a target. Raises ``BadInput`` when it is not whole."""
-        folder = self.places.generation(number)
-        texts = {text: self.files.get(f"{folder}/{name}") for name, text in KEPT_TEXTS.items()}
-        whole = {name: text for name, text in texts.items() if text is not None}
-        manifest = self.manifest(number)
-        if len(whole) < len(texts) or not manifest:
+        if not self._has(number, *KEPT_TEXTS):
             kept = ", ".join(map(str, self.generations)) or "none"
             raise BadInput(
                 f"{self.places.unit} has no generation {number}",
                 f"one of: {kept}",
                 "name one of them, or install anew: runbook service plan PARAMS",
             )
-        return Target(self.places.unit, manifest=manifest, **whole)
+        folder = self.places.generation(number)
+        texts = {text: self.files[f"{folder}/{name}"] for name, text in KEPT_TEXTS.items()}
+        return Target(self.places.unit, manifest=self.manifest(number), **texts)
 
 
 def read_facts(host: Host, unit: str) -> HostFacts:

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runbook.launch.spec import STATE
+from runbook.launch.spec import STATE, UNITS
 
-UNITS = "/etc/systemd/system"
 LOCKS = "/run/golive-runbook"
 
 #: What starts the service at boot.

@@ -259,8 +259,10 @@ def _actions(facts: HostFacts, changed: Set[str], generation: int) -> tuple[Acti
 def refuse_foreign(places: Places, facts: HostFacts) -> None:
     """Raises ``Blocked`` for a unit of this name that the runbook does not own."""
     foreign = [path for path, text in facts.units.items() if not is_managed(text)]
-    elsewhere = [facts.fragment] if facts.fragment not in ("", places.unit_file) else []
-    for where in (*elsewhere, *foreign):
+    if facts.fragment not in ("", places.unit_file):
+        foreign.insert(0, facts.fragment)
+    if foreign:
+        where = foreign[0]
         raise Blocked(
             f"{where} is a unit of somebody else",
             f"no {where.rpartition('/')[2]} on the host, or one that the runbook wrote",

@@ -19,11 +19,11 @@ from runbook.install_service.facts import (
     require_systemd,
 )
 from runbook.install_service.lock import locked
-from runbook.install_service.places import KEPT, LOCKS, UNITS, WANTED_BY, Places
+from runbook.install_service.places import KEPT, LOCKS, WANTED_BY, Places
 from runbook.install_service.plan import Plan, refuse_foreign
 from runbook.launch import systemd
 from runbook.launch.resting import Seen, as_text, bring_back
-from runbook.launch.spec import STATE
+from runbook.launch.spec import STATE, UNITS
 from runbook.launch.systemd import watched
 from runbook.launch.unit import is_untouched
 from runbook.launch.unit_file import parse_unit

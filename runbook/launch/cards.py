@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from runbook.errors import Blocked, HostFailed, ServerFailed
-from runbook.hosts.base import COMMAND_ENV
+from runbook.hosts.base import COMMAND_ENV, Done
 from runbook.hosts.local import execute_here
 from runbook.launch.ports import unit_of
 from runbook.params import Stack
@@ -54,15 +54,15 @@ def _number(text: str) -> float | None:
         return None
 
 
-def words_of(query: str) -> list[str]:
-    """The command of a query."""
-    return ["nvidia-smi", query, "--format=csv,noheader,nounits"]
-
-
 def ask_here(query: str) -> str:
     """The answer of this machine."""
+    return ask_by(lambda argv: execute_here(argv, b"", NVIDIA_SMI_S, COMMAND_ENV), query)
+
+
+def ask_by(run: Callable[[list[str]], Done], query: str) -> str:
+    """The answer to a query by what runs commands, or raises ``HostFailed``."""
     try:
-        done = execute_here(words_of(query), b"", NVIDIA_SMI_S, COMMAND_ENV)
+        done = run(["nvidia-smi", query, "--format=csv,noheader,nounits"])
     except HostFailed:
         return ""
     return done.out if done.code == 0 else ""

@@ -29,6 +29,9 @@ MANAGER_SETS = frozenset(
 #: Where the runbook keeps its files on a host, a folder a unit.
 STATE = "/var/lib/golive-runbook"
 
+#: Where systemd has the units of a host.
+UNITS = "/etc/systemd/system"
+
 
 @dataclass(frozen=True)
 class LaunchSpec:

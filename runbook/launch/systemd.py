@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import PurePosixPath
 
 from runbook import probe
-from runbook.errors import HostFailed, ServerFailed
+from runbook.errors import ServerFailed
 from runbook.hosts.base import Host
 from runbook.launch import cards
 from runbook.launch.server import Launcher, RunningServer
@@ -134,12 +134,8 @@ class UnitLauncher(Launcher):
         """Asked on the host, where that is not this machine."""
         if self.host.kind != "ssh":
             return super().ask_driver(query)
-        try:
-            asked = cards.words_of(query)
-            done = self.host.run(*asked, check=False, timeout_s=cards.NVIDIA_SMI_S)
-        except HostFailed:
-            return ""
-        return done.out if done.code == 0 else ""
+        most_s = cards.NVIDIA_SMI_S
+        return cards.ask_by(lambda argv: self.host.run(*argv, timeout_s=most_s, check=False), query)
 
     def start(
         self, spec: LaunchSpec, name: str, start_timeout_s: float, stop_timeout_s: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from runbook.errors import BadInput
@@ -51,6 +51,10 @@ SANDBOX: tuple[tuple[str, str | None, str], ...] = (
 )
 
 
+#: A section of a unit: its name, and keys with their values.
+Section = tuple[str, Iterable[tuple[str, str]]]
+
+
 @dataclass(frozen=True)
 class UnitSettings:
     """What a unit adds to its ``LaunchSpec``. Times in seconds.
@@ -88,10 +92,13 @@ def render_unit(spec: LaunchSpec, settings: UnitSettings) -> str:
 
     Raises ``BadInput`` for what systemd could not carry unchanged.
     """
-    sections = [("Unit", _unit_lines(settings)), ("Service", _service_lines(spec, settings))]
+    sections: list[Section] = [
+        ("Unit", _unit_lines(settings)),
+        ("Service", _service_lines(spec, settings)),
+    ]
     if settings.wanted_by:
         install = [("WantedBy", settings.wanted_by), *(("Also", one) for one in settings.also)]
-        sections.append(("Install", iter(install)))
+        sections.append(("Install", install))
     return _render(sections)
 
 
@@ -117,11 +124,10 @@ def render_boot_unit(unit: str, command: tuple[str, ...], wanted_by: str, writes
         ("NoNewPrivileges", "yes"),
     ]
     install = [("WantedBy", wanted_by)]
-    parts = (("Unit", about), ("Service", service), ("Install", install))
-    return _render([(name, iter(lines)) for name, lines in parts])
+    return _render([("Unit", about), ("Service", service), ("Install", install)])
 
 
-def _render(sections: Sequence[tuple[str, Iterator[tuple[str, str]]]]) -> str:
+def _render(sections: Iterable[Section]) -> str:
     body = "\n".join(
         f"[{name}]\n" + "".join(f"{key}={value}\n" for key, value in lines)
         for name, lines in sections

@@ -23,7 +23,7 @@ RESTART_PLANNED = "5eb03494b6584870a536b337290809b3"
 #: What the gate says when a completion was served.
 SERVED = "gate: ready"
 
-
+#: The exit code where nothing can be told.
 UNKNOWN = 22
 
 

@@ -23,7 +23,7 @@ from runbook.publish.tables import (
     table,
     titled_list,
 )
-from runbook.verified import fingerprints_of
+from runbook.verified import checks_of, fingerprints_of
 
 
 def todo_table(run_path: Path, in_document: bool = False) -> Markdown:
@@ -97,7 +97,7 @@ def models(run_path: Path) -> Markdown:
     """Target and draft: the files, with fingerprints; what was found of them."""
     found = Artefacts.of(run_path)
     server, stack = found.run.params.server, found.stack
-    checks = {check["name"]: check for check in stack.get("checks", [])}
+    checks = checks_of(stack)
     fingerprints = fingerprints_of(stack)
     rows = [
         {

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from runbook.launch.server import local_url
+from runbook.launch.spec import UNITS
 from runbook.launch.unit_file import UnitFile, parse_unit
 from runbook.params import Params
 from runbook.publish.artefacts import Artefacts
@@ -15,9 +16,6 @@ from runbook.publish.state import how_it_stands, in_full, sentence
 from runbook.publish.tables import UNKNOWN, Code, Markdown, code, escape, fence, joined, table
 from runbook.rehearsal.sglang_on_cpu import INTERPRETER, SETUP
 from runbook.run import clone_root
-
-#: Where systemd has the units of the host.
-_UNITS = PurePosixPath("/etc/systemd/system")
 
 #: The command line as it lies in a clone.
 _RUNBOOK = ".venv/bin/runbook"
@@ -129,8 +127,8 @@ def _by_hand(found: Artefacts) -> list[tuple[str, str]]:
     paths = [PurePosixPath(path) for path in found.manifest.get("files", {})]
     if not paths or found.run.params.host.kind == "box":
         return []
-    units = [path for path in paths if path.parent == _UNITS]
-    folders = {path.parent: None for path in paths if path.parent != _UNITS}
+    units = [path for path in paths if str(path.parent) == UNITS]
+    folders = dict.fromkeys(path.parent for path in paths if path not in units)
     names, gone = (
         shlex.join(map(str, what)) for what in ([one.name for one in units], [*units, *folders])
     )

@@ -19,7 +19,7 @@ from runbook.publish.tables import (
     joined,
     table,
 )
-from runbook.verified import fingerprints_of, told_of
+from runbook.verified import checks_of, fingerprints_of, told_of
 
 #: Checks that say for which cards and links NCCL is set, and whether that works.
 _LINK_CHECKS = ("topology", "p2p", "acs", "nccl", "nccl_conf", "nccl_graph", "collective")
@@ -114,7 +114,7 @@ def _nccl(found: Artefacts, spec: LaunchSpec, config: str) -> Markdown:
     stack = found.run.params.stack
     if stack.gpus == 0:
         return Markdown("None: this deployment uses no GPU (`stack.gpus: 0`).")
-    checks = {check["name"]: check for check in found.stack.get("checks", [])}
+    checks = checks_of(found.stack)
     links = fingerprints_of(found.stack).get("topology")
     tuned = f"class {code(stack.topology)}" if stack.topology else "not named (`stack.topology`)"
     seen = [*_given(spec, found.run.params, config), *_added(found, config)]

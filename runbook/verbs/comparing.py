@@ -18,6 +18,7 @@ from runbook.decision import percent
 from runbook.intervals import difference_interval
 from runbook.publish.artefacts import Artefacts
 from runbook.run import Run
+from runbook.verified import checks_of
 
 #: Facts of the stack that change by themselves; they are no change of it.
 _FLEETING = ("memory", "/dev/shm", "disk")
@@ -194,9 +195,9 @@ def _figure(key: tuple[str, int, int], before: Sequence[Cell], after: Sequence[C
 
 def _stack(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Change, ...]:
     """Facts that differ, then what checks found, where no fact of that name has told it."""
-    facts = changes(*({**(of.get("facts") or {})} for of in (before, after)))
+    facts = changes(*(of.get("facts") or {} for of in (before, after)))
     told = {*_FLEETING, *(fact.what for fact in facts)}
-    found = [{one["name"]: one for one in of.get("checks", [])} for of in (before, after)]
+    found = [checks_of(of) for of in (before, after)]
     checks = [
         change
         for name in found[0]
