@@ -15,6 +15,7 @@ import click
 
 from runbook import errors, streams
 from runbook.errors import RunbookError
+from runbook.redaction import redact
 
 if TYPE_CHECKING:
     from runbook.params import Format
@@ -423,7 +424,7 @@ def _report_fault(error: Exception) -> int:
     import tempfile
     import traceback
 
-    told = "".join(traceback.format_exception(error))
+    told = redact("".join(traceback.format_exception(error)))
     where = "the lines above"
     try:
         with tempfile.NamedTemporaryFile(
@@ -434,7 +435,7 @@ def _report_fault(error: Exception) -> int:
     except OSError:
         click.echo(told, err=True)
     click.echo(
-        f"runbook: a fault of the runbook itself ({type(error).__name__}: {error})\n"
+        f"runbook: a fault of the runbook itself ({type(error).__name__}: {redact(str(error))})\n"
         f"  next: report it with {where}",
         err=True,
     )

@@ -22,17 +22,23 @@ from __future__ import annotations
 
 import errno
 
+from runbook.redaction import redact
+
 
 class RunbookWarning(UserWarning):
     """Something the user should know that stops nothing."""
 
 
 class RunbookError(Exception):
-    """Base of all errors meant for people; ``exit_code`` is what the command line ends with."""
+    """Base of all errors meant for people; ``exit_code`` is what the command line ends with.
+
+    Secrets that this process has sent to a server are taken out of what it says.
+    """
 
     exit_code = 70
 
     def __init__(self, found: str, wanted: str = "", do: str = "") -> None:
+        found, wanted, do = redact(found), redact(wanted), redact(do)
         super().__init__(found, wanted, do)
         self.found = found
         self.wanted = wanted

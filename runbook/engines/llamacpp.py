@@ -12,7 +12,8 @@ from runbook.checks import Check, Status
 from runbook.engines.answers import text, whole
 from runbook.engines.assemble import KEY_CREDENTIAL, assemble_spec, own_program
 from runbook.engines.base import Counters, Seen, ServerInfo
-from runbook.engines.ladder import Endpoint, wait_idle, wait_ready
+from runbook.engines.endpoint import Endpoint
+from runbook.engines.ladder import wait_idle, wait_ready
 from runbook.engines.prometheus import parse_metrics, total
 from runbook.errors import BadInput, NotHere, ServerFailed
 from runbook.launch.spec import LaunchSpec

@@ -18,8 +18,8 @@ from runbook.intervals import MIN_BLOCKS
 from runbook.launch import systemd
 from runbook.launch.lint import EXPOSURE, lint
 from runbook.load import LoadPlan, Prompt, run_load
-from runbook.params import SECRET_NAME
 from runbook.probe.ask import ask_guard
+from runbook.redaction import is_secret
 
 
 def prove_unit(service: Service) -> Proof:
@@ -97,7 +97,7 @@ def set_by_server(service: Service) -> dict[str, str]:
     words = {word for one in seen["workers"] for word in one["environ"] or () if "=" in word}
     added = sorted(words - given)
     pairs = [word.partition("=")[::2] for word in added] if given else []
-    return {name: "(not shown)" if SECRET_NAME.search(name) else value for name, value in pairs}
+    return {name: "(not shown)" if is_secret(name, value) else value for name, value in pairs}
 
 
 def look(service: Service, pid: str) -> dict[str, Any]:

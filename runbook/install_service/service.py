@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from runbook.engines import Engine
-from runbook.engines.ladder import Endpoint
+from runbook.engines.endpoint import Endpoint
 from runbook.hosts.base import Host
 from runbook.install_service.measured import spec_from
 from runbook.install_service.places import Target

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runbook.engines.secrets import is_secret
 from runbook.errors import BadInput, NotHere
 from runbook.launch.ports import unit_of
 from runbook.launch.spec import MANAGER_SETS, LaunchSpec
 from runbook.probe.look import look_at
+from runbook.redaction import is_secret
 
 #: Variables of a login session; a service has none of them.
 _SESSION = re.compile(

@@ -16,7 +16,7 @@ from runbook.errors import BadInput
 from runbook.hosts.base import Done, Host
 from runbook.launch.quoting import split_words
 from runbook.launch.unit_file import UnitFile, parse_unit
-from runbook.params import SECRET_NAME
+from runbook.redaction import names_secret
 
 #: Highest exposure (``systemd-analyze security``, 0 to 10) that passes without a warning.
 EXPOSURE_LIMIT = 7.0
@@ -24,7 +24,6 @@ EXPOSURE_LIMIT = 7.0
 EXPOSURE = "unit: exposure"
 
 _LOGIN_UIDS = (1000, 60000)
-_SECRET_OPTION = re.compile(r"--?(api[-_]key|token|password)(=|$)")
 
 _VERIFY = """
 command -v systemd-analyze >/dev/null || exit 127
@@ -58,10 +57,11 @@ def _own_rules(unit: UnitFile) -> Iterator[Check]:
     fix = "write each value in full, once: server.env, configurations[...].env"
     yield _check("unit: environment", faults, "whole values, each variable once", fix)
     argv = unit.command()
-    exposed = [arg for arg in argv if _SECRET_OPTION.match(arg)] + [
+    options = (arg.partition("=")[0] for arg in argv)
+    exposed = [one for one in options if one.startswith("-") and names_secret(one)] + [
         name
         for name, value in unit.environment().items()
-        if SECRET_NAME.search(name) and not value.isdigit()
+        if names_secret(name) and not value.isdigit()
     ]
     yield _check(
         "unit: secrets",

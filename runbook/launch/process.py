@@ -12,6 +12,7 @@ from runbook.errors import HostFailed, ServerFailed
 from runbook.launch.server import Launcher, RunningServer
 from runbook.launch.spec import LaunchSpec
 from runbook.owning.owned import CLOSE_S, Job, Owned
+from runbook.redaction import redact
 
 
 class ProcessLauncher(Launcher):
@@ -110,7 +111,7 @@ class ProcessServer(RunningServer):
                 text = file.read().decode(errors="backslashreplace")
         except FileNotFoundError:
             return ""
-        return "\n".join(text.splitlines()[-lines:])
+        return redact("\n".join(text.splitlines()[-lines:]), cut=True)
 
     def stop(self) -> None:
         """SIGTERM to the main process, wait, then SIGKILL to all that is left of it."""

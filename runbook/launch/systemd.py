@@ -18,6 +18,7 @@ from runbook.launch.server import Launcher, RunningServer
 from runbook.launch.spec import LaunchSpec
 from runbook.launch.unit import UnitSettings, render_unit
 from runbook.owning.owned import is_readable
+from runbook.redaction import redact
 
 #: Units that are gone at reboot.
 RUNTIME_UNITS = PurePosixPath("/run/systemd/system")
@@ -92,7 +93,7 @@ def journal(
     grep: str = "",
     until_s: float | None = None,
 ) -> str:
-    """What a unit has logged, all of it on disk first.
+    """What a unit has logged, all of it on disk first, without the secrets that were sent to it.
 
     ``since_s``, ``until_s``: from then and up to then, in seconds of the epoch. ``lines``: only the
     last ones. ``grep``: only those that match; some journals call it an error when none does.
@@ -105,7 +106,8 @@ def journal(
         options.append(f"--lines={lines}")
     if grep:
         options.append(f"--grep={grep}")
-    return host.run("journalctl", f"--unit={unit}", *options, *since, check=not grep).out
+    done = host.run("journalctl", f"--unit={unit}", *options, *since, check=not grep)
+    return redact(done.out)
 
 
 def now_s(host: Host) -> float:

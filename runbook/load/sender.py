@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import orjson
@@ -14,6 +14,9 @@ from runbook.load.answer import AnswerReader
 from runbook.load.exchange import Exchange
 from runbook.load.plan import LoadPlan
 from runbook.load.records import Prompt, Record
+from runbook.redaction import redact, remember
+
+T = TypeVar("T", str, str | None)
 
 #: Bound of an answer's body: this much, and this much for each token asked for.
 _BODY_BYTES, _BODY_BYTES_PER_TOKEN = 1024 * 1024, 4096
@@ -102,9 +105,9 @@ class Sender:
                 tokens_first=answer.tokens_first,
                 verify_steps=answer.verify_steps,
                 chunks=answer.chunks,
-                finish_reason=answer.finish_reason,
+                finish_reason=self._without_key(answer.finish_reason),
                 status=exchange.status,
-                error=self._without_key(error) if error else None,
+                error=self._without_key(error, cut=True),
                 error_kind=kind,
                 text=self._without_key(answer.text),
                 calls=self._without_key(answer.calls),
@@ -113,8 +116,8 @@ class Sender:
             )
         )
 
-    def _without_key(self, text: str) -> str:
-        return text.replace(self._key, "[api key]") if self._key else text
+    def _without_key(self, text: T, cut: bool = False) -> T:
+        return redact(text, (self._key,), cut) if self._key and text else text
 
     def _render(self, prompt: Prompt) -> bytes:
         """The request of one prompt, ready to send."""
@@ -150,4 +153,5 @@ def read_key(path: str) -> str:
     key = Path(path).read_text(encoding="utf-8").strip()
     if not key or not key.isascii() or not key.isprintable():
         raise ValueError(f"{path} holds no key of one printable line")
+    remember(key)
     return key

@@ -6,7 +6,7 @@ words, before anything starts.
 """
 
 from runbook.params.faults import options_of
-from runbook.params.kinds import BASELINE, FORMS, SECRET_NAME, Format, Level, is_everywhere
+from runbook.params.kinds import BASELINE, FORMS, Format, Level, is_everywhere
 from runbook.params.loading import from_values, load
 from runbook.params.model import (
     ApiKey,
@@ -30,7 +30,6 @@ from runbook.params.model import (
 __all__ = [
     "BASELINE",
     "FORMS",
-    "SECRET_NAME",
     "ApiKey",
     "Benchmark",
     "Choose",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import re
 import socket
 from typing import Annotated, Any, Literal
 
@@ -21,11 +20,6 @@ def _version_range(text: str) -> str:
         raise ValueError(f"{text!r} is no version range: write it like >=0.5.10,<0.5.13") from None
     return text
 
-
-#: Names of variables whose values are secrets.
-SECRET_NAME = re.compile(
-    r"(?i)(^|_)(token|secret|passw(or)?d|passphrase|api_?key|(access|private|secret)_key)$"
-)
 
 Level = Literal["fail", "warn", "off"]
 Topology = Literal["", "single", "switch", "root", "node", "system", "all-system", "nvlink"]

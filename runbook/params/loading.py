@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from runbook.errors import ParameterError
 from runbook.params.faults import explain, show
 from runbook.params.model import Params
 from runbook.params.overrides import apply_override
+from runbook.redaction import MAX_KEY_BYTES, remember
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Params:
@@ -42,6 +44,16 @@ def from_values(
     """Validate plain values, from whichever way they came; ``source`` names it in errors, unless
     ``origins`` has a name for the key at fault, or for one it lies below."""
     try:
-        return Params.model_validate(values)
+        params = Params.model_validate(values)
     except pydantic.ValidationError as error:
         raise explain(error, source, origins or {}) from None
+    if params.server.api_key is not None:
+        _remember_key(Path(params.server.api_key.file))
+    return params
+
+
+def _remember_key(file: Path) -> None:
+    """What is said from now on is said without it; whether it can be used is told where it is."""
+    with contextlib.suppress(OSError, ValueError):
+        if file.is_file() and file.stat().st_size <= MAX_KEY_BYTES:
+            remember(file.read_text("ascii").strip())

@@ -14,7 +14,6 @@ from runbook.cells import point_label
 from runbook.errors import BadInput
 from runbook.params.kinds import (
     BASELINE,
-    SECRET_NAME,
     AbsolutePath,
     Address,
     Argument,
@@ -37,6 +36,7 @@ from runbook.params.kinds import (
     VersionRange,
     is_everywhere,
 )
+from runbook.redaction import names_secret
 
 #: Concurrency, and tokens of context: 0 for the prompts as they are, ``None`` where none is named.
 Point = tuple[int, int | None]
@@ -451,7 +451,7 @@ class Params(Strict):
         self._refuse_what_is_not_measured()
         for where, env in self._environments():
             for name in env:
-                if SECRET_NAME.search(name):
+                if names_secret(name):
                     raise Disagreement(
                         f"{where}.{name}",
                         "what looks like a secret, and env is shown in every record",

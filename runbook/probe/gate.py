@@ -21,6 +21,7 @@ import urllib.parse
 from pathlib import Path
 
 from runbook.probe.look import link, sockets_on, unified_cgroup
+from runbook.redaction import redact, remember
 
 GONE, LATE, REFUSED, WRONGLY_ASKED = 10, 11, 12, 13
 SAY_AGAIN_S = 15.0
@@ -80,6 +81,7 @@ class Ladder(threading.Thread):
         self.model, self.tokens, self.main = model, tokens, main
         self.headers = {"Content-Type": "application/json"}
         if key:
+            remember(key)
             self.headers["Authorization"] = f"Bearer {key}"
         self.waits_for = "the first look"
         self.served: str | None = None
@@ -151,7 +153,7 @@ class Ladder(threading.Thread):
                 )
             if answer.status != 200:
                 said = answer.read(300).decode(errors="replace")
-                raise NotYet(f"a completion (it says {answer.status}: {said})")
+                raise NotYet(f"a completion (it says {answer.status}: {redact(said, cut=True)})")
             return count_tokens(answer)
         finally:
             connection.close()
@@ -191,6 +193,11 @@ def count_tokens(stream: http.client.HTTPResponse) -> int:
     return max(pieces, usage)
 
 
+def tell(text: str) -> None:
+    """A line of the journal, without the key."""
+    print(f"gate: {redact(text)}", flush=True)
+
+
 def wait(ladder: Ladder, main: int, deadline_s: float) -> int:
     """Watch ladder, main process and clock; return the exit code."""
     begun = time.monotonic()
@@ -200,20 +207,20 @@ def wait(ladder: Ladder, main: int, deadline_s: float) -> int:
     while True:
         waited = time.monotonic() - begun
         if ladder.served:
-            print(f"gate: ready after {waited:.1f} s: {ladder.served}", flush=True)
+            tell(f"ready after {waited:.1f} s: {ladder.served}")
             return 0
         rung = ladder.waits_for
         if main and (born is None or process_start(main) != born):
-            print(f"gate: main process {main} is gone while waiting for {rung}", flush=True)
+            tell(f"main process {main} is gone while waiting for {rung}")
             return GONE
         if ladder.refused:
-            print(f"gate: will not become ready: {ladder.refused}", flush=True)
+            tell(f"will not become ready: {ladder.refused}")
             return REFUSED
         if waited > deadline_s:
-            print(f"gate: gave up after {waited:.0f} s waiting for {rung}", flush=True)
+            tell(f"gave up after {waited:.0f} s waiting for {rung}")
             return LATE
         if (rung != said and waited - said_at >= 1) or waited - said_at >= SAY_AGAIN_S:
-            print(f"gate: {waited:.0f} of {deadline_s:.0f} s, waiting for {rung}", flush=True)
+            tell(f"{waited:.0f} of {deadline_s:.0f} s, waiting for {rung}")
             said, said_at = rung, waited
         time.sleep(0.05)
 
@@ -255,7 +262,7 @@ def ready(words: list[str]) -> int:
         pid = int(os.environ.get("MAINPID") or 0)
         key = read_key(pid)
     except (argparse.ArgumentError, ValueError, OSError) as error:
-        print(f"gate: {error}", flush=True)
+        tell(f"{error}")
         return WRONGLY_ASKED
     ladder = Ladder(given.url, given.model, given.tokens, pid, key)
     return wait(ladder, pid, given.deadline)

@@ -29,6 +29,8 @@ import sys
 from importlib import metadata
 from typing import Any, Callable
 
+from runbook.redaction import is_secret
+
 LIMITS = {
     "nofile": resource.RLIMIT_NOFILE,
     "memlock": resource.RLIMIT_MEMLOCK,
@@ -37,7 +39,6 @@ LIMITS = {
     "core": resource.RLIMIT_CORE,
 }
 FLAGS = ("isolated", "ignore_environment", "no_user_site", "no_site", "safe_path")
-SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL")
 CHUNK_BYTES = 1 << 20
 
 
@@ -177,7 +178,7 @@ def _environment_given() -> dict[str, str]:
 def _shown(name: str, value: str) -> str:
     """The value, or its hash where the name says that it is a secret."""
     value = value.encode("utf-8", "backslashreplace").decode("utf-8")
-    if any(word in name.upper() for word in SECRET_WORDS):
+    if is_secret(name, value):
         return "sha256:" + hashlib.sha256(value.encode()).hexdigest()[:16]
     return value
 

@@ -19,9 +19,10 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from runbook.redaction import names_secret
+
 LIMIT_BYTES = 1 << 20
 SERVERS = ("sglang.launch_server", "serve_sglang.py")
-SECRET_WORDS = ("api_key", "password", "token_id", "secret")
 #: A refusal by the parser or a rule of its; any other error may be the machine's.
 REFUSALS = (ValueError, AssertionError, NotImplementedError)
 
@@ -48,7 +49,7 @@ def arguments_of(argv: list[str]) -> list[str]:
 
 
 def _is_told(name: str, value: Any) -> bool:
-    if name.startswith("_") or any(word in name for word in SECRET_WORDS):
+    if name.startswith("_") or names_secret(name):
         return False
     return value is None or (isinstance(value, (str, int, float)) and value == value)
 

@@ -21,7 +21,7 @@ from runbook.benchmark.figures import LATE_MS, Evidence, judge_cell
 from runbook.benchmark.request_log import RequestLog
 from runbook.cells import Cell
 from runbook.checks import Verdict
-from runbook.engines.ladder import Endpoint
+from runbook.engines.endpoint import Endpoint
 from runbook.errors import BadInput, NotHere, ServerFailed
 from runbook.load import LoadPlan, Prompt, Record, run_load
 from runbook.load.arrivals import poisson, recorded

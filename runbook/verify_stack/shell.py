@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from runbook.engines.secrets import is_secret
 from runbook.hosts.base import Host
 from runbook.launch.spec import LaunchSpec
 from runbook.probe.ask import Questions, ask_serving
+from runbook.redaction import is_secret
 from runbook.verify_stack.case import Answer, Machine
 from runbook.verify_stack.facts import Reading
 from runbook.verify_stack.launches import loaded_file

@@ -58,8 +58,9 @@ def test_every_interpreter_here_tells_all(interpreter):
     assert 0 < found.facts["memory"]["available_bytes"] < found.facts["memory"]["total_bytes"]
 
 
-def test_run_by_its_path_it_prints_the_same_facts():
-    path = Path(probe.__file__).with_name("serving.py")
+def test_run_by_its_path_it_prints_the_same_facts(tmp_path):
+    path = tmp_path / "serving.py"
+    path.write_text(probe.source("serving"))
     out = subprocess.run([BASE, str(path)], capture_output=True, text=True, env=ENV, cwd="/").stdout
     by_path = read_answer(Done((), 0, out, ""))
     by_stdin = ask()

@@ -13,9 +13,9 @@ from runbook.bounded import parse_json
 from runbook.checks import Check
 from runbook.engines.assemble import assemble_spec, own_program
 from runbook.engines.base import Counters, Seen, ServerInfo
-from runbook.engines.ladder import Endpoint, wait_idle, wait_ready
+from runbook.engines.endpoint import Endpoint
+from runbook.engines.ladder import wait_idle, wait_ready
 from runbook.engines.prometheus import parse_metrics, total
-from runbook.engines.secrets import without_secrets
 from runbook.engines.sglang import serve_sglang
 from runbook.engines.sglang.checks import STACK_CHECKS, check_releases
 from runbook.engines.sglang.info import ALIKE, UNKNOWN, read_info
@@ -47,6 +47,7 @@ from runbook.engines.sglang.releases import OVERWRITES, find_release
 from runbook.errors import BadInput, NotHere, ServerFailed
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Configuration, Params, Server
+from runbook.redaction import without_secrets
 from runbook.rehearsal import sglang_on_cpu
 from runbook.rehearsal.model import MODELS, resolve_model
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sglang_answers import case
 
-from runbook.engines.secrets import REMOVED, without_secrets
 from runbook.engines.sglang.info import read_info, running_worker
+from runbook.redaction import REMOVED, without_secrets
 
 TREE = case("server_info-eagle3-topk4.json")
 RANK = "effective_max_running_requests_per_dp"
