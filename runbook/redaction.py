@@ -42,7 +42,7 @@ _OPTION = re.compile(r"""(--?[A-Za-z][\w.-]*)(=|\s+)('[^']*'|"[^"]*"|\S+)""")
 #: Shorter secrets are looked for as they are and as words of their own.
 _LEAST_ENCODED = 8
 #: What may stand between two characters of a secret that came in pieces.
-_BETWEEN = r"(?:\\[nrt]|[\s\"',+\[\]\\]){0,6}"
+_BETWEEN = r"(?:\\[nrt]|[^!-~]|[\"',+\[\]\\]){0,6}"
 #: The least of a secret, in characters, that is taken out where a text was cut in its middle.
 _LEAST_PIECE = 4
 
@@ -69,17 +69,6 @@ def redact(text: str, secrets: Collection[str] | None = None, cut: bool = False)
         if cut:
             text = _without_pieces(text, secret)
     return text
-
-
-def redact_json(value: Any, secrets: Collection[str] | None = None) -> Any:
-    """A copy of a JSON value, every text and name in it as ``redact`` leaves it."""
-    if isinstance(value, str):
-        return redact(value, secrets)
-    if isinstance(value, list):
-        return [redact_json(item, secrets) for item in value]
-    if isinstance(value, dict):
-        return {redact(name, secrets): redact_json(item, secrets) for name, item in value.items()}
-    return value
 
 
 @functools.lru_cache(maxsize=64)

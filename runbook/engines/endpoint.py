@@ -7,6 +7,7 @@ close one after a long stream, and the next call would fail on it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +15,15 @@ from typing import Any
 
 import httpx
 
-from runbook.bounded import parse_json
+from runbook.engines.wire import Bound, Transport
 from runbook.errors import NotHere, ServerFailed
-from runbook.redaction import redact, redact_json, remember
+from runbook.probe.completion import MOST_BYTES, parse_answer
+from runbook.redaction import MAX_KEY_BYTES, redact, remember
 
 CALL_TIMEOUT_S = 30.0
+#: The longest text of an answer that is kept, in characters.
+_MOST_TEXT = 4096
+_STRANGE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ class Answer:
 
     def json(self) -> Any:
         """Its JSON. Raises ``ValueError`` where it is none."""
-        return redact_json(parse_json(self.text))
+        return _clean_json(parse_answer(self.text))
 
 
 @dataclass(frozen=True)
@@ -40,16 +45,17 @@ class Endpoint:
     url: str
     key_file: str | None = None
 
-    def client(self, timeout_s: float = CALL_TIMEOUT_S) -> httpx.Client:
-        """A client for this server alone: no proxy, no redirects, no connection kept.
+    def client(self, whole_s: float = CALL_TIMEOUT_S) -> httpx.Client:
+        """A client for this server alone: no proxy, no redirects, no connection kept, nothing
+        compressed, all it is used for within ``whole_s`` seconds and ``MOST_BYTES`` bytes.
 
         Reads the key now. Raises ``NotHere`` when its file cannot be read.
         """
         return httpx.Client(
             base_url=self.url,
-            headers=_key_header(self.key_file),
-            timeout=timeout_s,
-            limits=httpx.Limits(max_keepalive_connections=0),
+            headers={"Accept-Encoding": "identity", **_key_header(self.key_file)},
+            timeout=whole_s,
+            transport=Transport(Bound(whole_s, MOST_BYTES)),
             trust_env=False,
         )
 
@@ -64,15 +70,15 @@ class Endpoint:
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Answer:
         try:
             with self.client() as client:
-                response = client.request(method, path, json=body)
+                answer = ask(client, method, path, body)
         except httpx.HTTPError as error:
             raise ServerFailed(
                 f"{self.url}{path} does not answer: {in_words(error)}",
                 "a server that runs",
                 "read the end of its log",
             ) from None
-        refuse_auth(response.status_code, self.url + path)
-        return read_answer(response)
+        refuse_auth(answer.status_code, self.url + path)
+        return answer
 
     def get_json(self, path: str) -> Any | None:
         """The JSON behind ``path``, ``None`` where the server has no such page (404, 501).
@@ -82,21 +88,60 @@ class Endpoint:
         answer = self.get(path)
         if answer.status_code in (404, 501):
             return None
+        why = f"answered {answer.status_code}"
         try:
             if answer.status_code == 200:
                 return answer.json()
-        except ValueError:
-            pass
+        except ValueError as error:
+            why += f", no JSON that can be read ({in_words(error)[:100]})"
         raise ServerFailed(
-            f"{self.url}{path} answered {answer.status_code}: {answer.text[:200]!r}",
+            f"{self.url}{path} {why}: {answer.text[:200]!r}",
             "200 with JSON",
             "see what runs at this port, and its log",
         )
 
 
+def ask(
+    client: httpx.Client, method: str, path: str, body: Mapping[str, Any] | None = None
+) -> Answer:
+    """One request and the whole of its answer. Raises ``httpx.HTTPError``."""
+    with client.stream(method, path, json=body) as response:
+        return read_answer(response)
+
+
 def read_answer(response: httpx.Response) -> Answer:
-    """The whole of a response."""
-    return Answer(response.status_code, redact(response.text))
+    """The whole of a response that is not read yet. Raises ``httpx.HTTPError``."""
+    refuse_encoded(response)
+    data = b"".join(response.iter_raw())
+    return Answer(response.status_code, clean(data.decode("utf-8", "replace")))
+
+
+def refuse_encoded(response: httpx.Response) -> None:
+    """Raise ``httpx.DecodingError`` for a body that was compressed though nobody asked for it:
+    a small one may be endless when it is unpacked."""
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise httpx.DecodingError(f"its answer is encoded ({clean(encoding)[:40]!r}), unasked")
+
+
+def clean(text: str) -> str:
+    """Text of a server as it may be kept and shown: no secrets that were sent to it, nothing that
+    a terminal obeys, nothing that is no Unicode."""
+    return redact(_STRANGE.sub("\N{REPLACEMENT CHARACTER}", text))
+
+
+def _clean_json(value: Any) -> Any:
+    """A JSON value with clean and bounded texts and names, as nested as ``parse_answer`` lets."""
+    if isinstance(value, str):
+        text = clean(value)
+        if len(text) <= _MOST_TEXT:
+            return text
+        return f"{text[:_MOST_TEXT]}... ({len(text)} characters)"
+    if isinstance(value, list):
+        return [_clean_json(item) for item in value]
+    if isinstance(value, dict):
+        return {_clean_json(name): _clean_json(item) for name, item in value.items()}
+    return value
 
 
 def refuse_auth(status: int, what: str) -> None:
@@ -111,7 +156,7 @@ def refuse_auth(status: int, what: str) -> None:
 
 def in_words(error: Exception) -> str:
     """What an error says, without secrets; its kind where it says nothing."""
-    return redact(str(error)) or type(error).__name__
+    return clean(str(error)) or type(error).__name__
 
 
 def _key_header(key_file: str | None) -> dict[str, str]:
@@ -121,7 +166,8 @@ def _key_header(key_file: str | None) -> dict[str, str]:
 def read_key(key_file: str) -> str:
     """The API key in a file. Raises ``NotHere`` where there is none that can be used."""
     try:
-        key = Path(key_file).read_text("ascii").strip()
+        with Path(key_file).open("rb") as file:
+            key = file.read(MAX_KEY_BYTES).decode("ascii").strip()
         reason = "" if key.isprintable() and key else "it holds no single line of text"
     except (OSError, ValueError) as error:
         reason = (error.strerror or "") if isinstance(error, OSError) else "it is not ASCII text"

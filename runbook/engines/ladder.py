@@ -4,19 +4,34 @@ streamed completion. Only what servers share lies here."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 
-from runbook.bounded import parse_json
-from runbook.engines.endpoint import Answer, Endpoint, in_words, read_answer, refuse_auth
+from runbook.engines.endpoint import (
+    Answer,
+    Endpoint,
+    ask,
+    in_words,
+    read_answer,
+    refuse_auth,
+    refuse_encoded,
+)
 from runbook.errors import ServerFailed
-from runbook.redaction import redact
+from runbook.probe.completion import (
+    PROBE_TOKENS,
+    SENSELESS_IN_TURN,
+    SERVED_TOKENS,
+    NotServed,
+    read_completion,
+    read_lines,
+    why_senseless,
+)
 
 _POLL_S = 0.1
-_PROBE_TOKENS = 4
-_NEEDED_TOKENS = 2
+#: Of what a server said, in characters.
+_MOST_SHOWN = 200
 _PROBE_PROMPT = "Count from one to ten in words."
 
 
@@ -24,8 +39,8 @@ class _NotYet(Exception):
     """A rung that does not hold yet; says in words what was seen."""
 
 
-class _TimeIsUp(_NotYet):
-    """The time ended in the middle of a rung."""
+class _Senseless(_NotYet):
+    """A completion without text, or of mere repetition."""
 
 
 def wait_ready(endpoint: Endpoint, alive: Callable[[], bool], timeout_s: float) -> float:
@@ -36,7 +51,7 @@ def wait_ready(endpoint: Endpoint, alive: Callable[[], bool], timeout_s: float) 
     """
     started = time.monotonic()
     deadline = started + timeout_s
-    seen = ""
+    seen, senseless = "", 0
     while True:
         if not alive():
             after = time.monotonic() - started
@@ -49,32 +64,44 @@ def wait_ready(endpoint: Endpoint, alive: Callable[[], bool], timeout_s: float) 
         if (left_s := deadline - time.monotonic()) <= 0:
             raise ServerFailed(
                 f"{endpoint.url} was not ready after {timeout_s:g} s: {seen}",
-                f"a streamed completion of {_NEEDED_TOKENS} tokens or more",
+                f"a streamed completion of {SERVED_TOKENS} tokens or more",
                 "read its log; a slow start needs a larger server.timeouts.start_s",
             )
         try:
-            _climb(endpoint, deadline, left_s)
+            _climb(endpoint, left_s)
             if alive():
                 return time.monotonic() - started
-        except (_TimeIsUp, httpx.TimeoutException) as error:
+        except httpx.TimeoutException as error:
             seen = f"{seen}; at last: {in_words(error)}" if seen else in_words(error)
-        except (_NotYet, httpx.HTTPError) as error:
-            seen = in_words(error)
-        time.sleep(min(_POLL_S, max(0.0, deadline - time.monotonic())))
+        except (_NotYet, NotServed, httpx.HTTPError) as error:
+            seen = in_words(error)[:_MOST_SHOWN]
+            senseless = senseless + 1 if isinstance(error, _Senseless) else 0
+        if senseless == SENSELESS_IN_TURN:
+            raise ServerFailed(
+                f"{endpoint.url} answers without sense: {seen}, {senseless} times in turn",
+                "a completion that says something",
+                "try the weights, the quantisation and the attention backend by themselves: "
+                "garbage comes fast and must not be measured",
+            )
+        pause_s = _POLL_S * 10 if senseless else _POLL_S
+        time.sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
 
 
-def _climb(endpoint: Endpoint, deadline: float, left_s: float) -> None:
-    """Every rung once. Raises ``_NotYet`` or ``httpx.HTTPError`` at the first that fails."""
+def _climb(endpoint: Endpoint, left_s: float) -> None:
+    """Every rung once. Raises ``_NotYet``, ``NotServed`` or ``httpx.HTTPError`` at the first that
+    fails."""
     with endpoint.client(left_s) as client:
-        _expect_ok(read_answer(client.get("/health")), "health")
-        listing = read_answer(client.get("/v1/models"))
+        _expect_ok(ask(client, "GET", "/health"), "health")
+        listing = ask(client, "GET", "/v1/models")
         _expect_ok(listing, "the model list")
         model = first_model(listing.json() if _is_json(listing) else None)
         if model is None:
             raise _NotYet("the model list is empty")
-        tokens = _completion_tokens(client, model, deadline)
-    if tokens < _NEEDED_TOKENS:
+        tokens, text = _complete(client, model, PROBE_TOKENS)
+    if tokens < SERVED_TOKENS:
         raise _NotYet(f"the completion held {tokens} tokens")
+    if why := why_senseless(tokens, text):
+        raise _Senseless(why)
 
 
 def first_model(listing: Any) -> str | None:
@@ -86,14 +113,13 @@ def first_model(listing: Any) -> str | None:
     return model_id if isinstance(model_id, str) and model_id else None
 
 
-def _completion_tokens(
+def _complete(
     client: httpx.Client,
     model: str,
-    deadline: float,
-    tokens: int = _PROBE_TOKENS,
+    tokens: int,
     begun: Callable[[], None] = lambda: None,
-) -> int:
-    """Output tokens of one streamed completion: of usage, else events that carried text."""
+) -> tuple[int, str]:
+    """Output tokens and text of one streamed completion."""
     asked = {
         "model": model,
         "messages": [{"role": "user", "content": _PROBE_PROMPT}],
@@ -104,19 +130,10 @@ def _completion_tokens(
     }
     with client.stream("POST", "/v1/chat/completions", json=asked) as response:
         if response.status_code != 200:
-            response.read()
             _expect_ok(read_answer(response), "the completion")
-        counted, in_usage = 0, None
-        for event in _events(response, deadline):
-            if event.get("error"):
-                raise _NotYet(f"the completion failed: {redact(str(event['error']))[:200]}")
-            if _carries_text(event):
-                counted += 1
-                begun()
-            usage = event.get("usage")
-            if isinstance(usage, dict) and isinstance(usage.get("completion_tokens"), int):
-                in_usage = usage["completion_tokens"]
-    return counted if in_usage is None else in_usage
+        refuse_encoded(response)
+        pieces = response.iter_raw()
+        return read_completion(read_lines(lambda: next(pieces, b"")), begun)
 
 
 def stream(
@@ -130,13 +147,12 @@ def stream(
 
     Raises ``ServerFailed`` when it does not come to its end.
     """
-    deadline = time.monotonic() + timeout_s
     try:
         with endpoint.client(timeout_s) as client:
-            return _completion_tokens(client, model, deadline, tokens, begun)
-    except (_NotYet, httpx.HTTPError) as error:
+            return _complete(client, model, tokens, begun)[0]
+    except (_NotYet, NotServed, httpx.HTTPError) as error:
         raise ServerFailed(
-            f"a completion of {endpoint.url} was broken off: {in_words(error)}",
+            f"a completion of {endpoint.url} was broken off: {in_words(error)[:_MOST_SHOWN]}",
             "an answer to its end",
             "read the server's log",
         ) from None
@@ -150,38 +166,10 @@ def wait_idle(running: Callable[[], int | None], timeout_s: float) -> str:
     return f"{number} requests still run {timeout_s:g} s after that" if number else ""
 
 
-def _events(response: httpx.Response, deadline: float) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a stream up to ``[DONE]``."""
-    for line in response.iter_lines():
-        if time.monotonic() > deadline:
-            raise _TimeIsUp("the completion did not end in time")
-        if not line.startswith("data:"):
-            continue
-        data = line.removeprefix("data:").strip()
-        if data == "[DONE]":
-            return
-        try:
-            event = parse_json(data)
-        except ValueError:
-            raise _NotYet(f"the completion holds no JSON: {redact(data)[:100]!r}") from None
-        if isinstance(event, dict):
-            yield event
-    raise _NotYet("the completion was cut before [DONE]")
-
-
-def _carries_text(event: dict[str, Any]) -> bool:
-    choices = event.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    delta = choice.get("delta") if isinstance(choice, dict) else None
-    if not isinstance(delta, dict):
-        return False
-    return any(delta.get(key) for key in ("content", "reasoning_content", "reasoning"))
-
-
 def _expect_ok(answer: Answer, what: str) -> None:
     refuse_auth(answer.status_code, what)
     if answer.status_code != 200:
-        said = " ".join(answer.text.split())[:200]
+        said = " ".join(answer.text.split())[:_MOST_SHOWN]
         raise _NotYet(f"{what} answered {answer.status_code} {said}".rstrip())
 
 

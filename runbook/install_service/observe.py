@@ -17,8 +17,9 @@ from runbook.install_service.service import Service
 from runbook.intervals import MIN_BLOCKS
 from runbook.launch import systemd
 from runbook.launch.lint import EXPOSURE, lint
-from runbook.load import LoadPlan, Prompt, run_load
+from runbook.load import LoadPlan, Prompt, Record, run_load
 from runbook.probe.ask import ask_guard
+from runbook.probe.completion import why_senseless
 from runbook.redaction import is_secret
 
 
@@ -170,6 +171,13 @@ _BURST_PROMPTS = tuple(
 _BURST_TOKENS = 16
 
 
+def _why_senseless(record: Record) -> str:
+    """Why an answer that came to its end is none; one that only calls a tool is one."""
+    said = record.reasoning + record.text + record.calls
+    tokens = record.chunks if record.tokens_out is None else record.tokens_out
+    return why_senseless(tokens, said) if record.ok else ""
+
+
 def prove_burst(service: Service) -> Proof:
     """``service.burst`` short completions, as many at once as were measured at most."""
     params = service.params
@@ -188,6 +196,9 @@ def prove_burst(service: Service) -> Proof:
     result = run_load(plan)
     failed = [record for record in result.records if not record.ok]
     faults = [f"{len(failed)} of {plan.requests} failed: {failed[0].error}"] if failed else []
+    senseless = [why for record in result.records if (why := _why_senseless(record))]
+    if senseless:
+        faults.append(f"{len(senseless)} of {plan.requests} hold no sense: {senseless[0]}")
     missing = plan.requests - len(result.records)
     faults += [f"{missing} of {plan.requests} were never answered"] if missing else []
     took_s = result.ended_s - result.started_s

@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-_GUARD_HAS = ("redaction", "serving", "look", "topology", "gate", "boot")
-_OWN_IMPORT = re.compile(r"^from runbook\.(?:probe\.)?(\w+) import .*\n", re.MULTILINE)
+_GUARD_HAS = ("redaction", "serving", "look", "topology", "completion", "gate", "boot")
+_OWN_IMPORT = re.compile(
+    r"^from runbook\.(?:probe\.)?(\w+) import (?:\([^)]*\)|.*)\n", re.MULTILINE
+)
 _FUTURE = "from __future__ import annotations\n"
 
 

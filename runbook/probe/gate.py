@@ -20,18 +20,36 @@ import time
 import urllib.parse
 from pathlib import Path
 
+from runbook.probe.completion import (
+    MOST_BYTES,
+    PROBE_TOKENS,
+    SENSELESS_IN_TURN,
+    SERVED_TOKENS,
+    NotServed,
+    name_few,
+    parse_answer,
+    read_completion,
+    read_lines,
+    why_senseless,
+)
 from runbook.probe.look import link, sockets_on, unified_cgroup
 from runbook.redaction import redact, remember
 
 GONE, LATE, REFUSED, WRONGLY_ASKED = 10, 11, 12, 13
 SAY_AGAIN_S = 15.0
+#: Between answers without sense: a server may still be warming up.
+SENSELESS_PAUSE_S = 1.0
 
 #: What reading an answer of another form raises.
-NO_ANSWER = (ValueError, LookupError, TypeError, AttributeError)
+NO_ANSWER = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
 class Refused(Exception):
     """The server answers, and waiting longer will not help."""
+
+
+class Senseless(Exception):
+    """A completion without text, or of mere repetition."""
 
 
 class NotYet(Exception):
@@ -86,6 +104,7 @@ class Ladder(threading.Thread):
         self.waits_for = "the first look"
         self.served: str | None = None
         self.refused: str | None = None
+        self.senseless = 0
 
     def run(self) -> None:
         """Climb again and again, less often as time goes by, until served or refused."""
@@ -94,11 +113,19 @@ class Ladder(threading.Thread):
             try:
                 self.climb()
             except Refused as error:
-                self.refused = str(error)
+                self.refused = shown(error)
+            except Senseless as error:
+                self.senseless += 1
+                self.waits_for = f"sense ({shown(error)})"
+                if self.senseless == SENSELESS_IN_TURN:
+                    self.refused = f"{shown(error)}, {SENSELESS_IN_TURN} times in turn"
+                time.sleep(SENSELESS_PAUSE_S)
             except NotYet as error:
-                self.waits_for = str(error)
+                self.waits_for = shown(error)
+            except NotServed as error:
+                self.waits_for = f"a completion ({shown(error)})"
             except (OSError, http.client.HTTPException, *NO_ANSWER) as error:
-                self.waits_for = f"an answer ({type(error).__name__}: {error})"
+                self.waits_for = f"an answer ({type(error).__name__}: {shown(error)})"
             time.sleep(min(1.0, max(0.1, (time.monotonic() - begun) / 50)))
 
     def climb(self) -> None:
@@ -113,9 +140,11 @@ class Ladder(threading.Thread):
             raise NotYet(f"health (it says {status})")
         model = self.served_model()
         self.waits_for = f"a completion of {model}"
-        count = self.complete(model)
+        count, text = self.complete(model)
         if count < self.tokens:
             raise NotYet(f"a completion of {self.tokens} tokens (it gave {count})")
+        if why := why_senseless(count, text):
+            raise Senseless(why)
         self.served = f"{model} served a completion of {count} tokens"
 
     def served_model(self) -> str:
@@ -125,19 +154,19 @@ class Ladder(threading.Thread):
             raise Refused(f"/v1/models says {status}: the server wants an API key we do not have")
         if status != 200:
             raise NotYet(f"the list of models (it says {status})")
-        names = [str(entry["id"]) for entry in json.loads(body)["data"]]
+        names = [str(entry["id"]) for entry in parse_answer(body)["data"]]
         if self.model and self.model not in names:
-            raise Refused(f"the server has the models {names}, not {self.model}")
+            raise Refused(f"the server has the models {name_few(names)}, not {self.model}")
         if not names:
             raise NotYet("a model in the list of models")
         return self.model or names[0]
 
-    def complete(self, model: str) -> int:
-        """Tokens of one streamed completion: those of ``usage``, else the pieces of text."""
+    def complete(self, model: str) -> tuple[int, str]:
+        """Tokens and text of one streamed completion."""
         body = {
             "model": model,
             "messages": [{"role": "user", "content": "Count from one to twenty."}],
-            "max_tokens": 16,
+            "max_tokens": PROBE_TOKENS,
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -154,7 +183,8 @@ class Ladder(threading.Thread):
             if answer.status != 200:
                 said = answer.read(300).decode(errors="replace")
                 raise NotYet(f"a completion (it says {answer.status}: {redact(said, cut=True)})")
-            return count_tokens(answer)
+            refuse_encoded(answer)
+            return read_completion(read_lines(lambda: answer.read1(65536)))
         finally:
             connection.close()
 
@@ -164,33 +194,25 @@ class Ladder(threading.Thread):
         try:
             connection.request("GET", self.base + path, headers=self.headers)
             answer = connection.getresponse()
-            return answer.status, answer.read()
+            refuse_encoded(answer)
+            body = answer.read(MOST_BYTES + 1)
+            if len(body) > MOST_BYTES:
+                raise NotYet(f"a shorter answer of {path} (it is above {MOST_BYTES} bytes)")
+            return answer.status, body
         finally:
             connection.close()
 
 
-def count_tokens(stream: http.client.HTTPResponse) -> int:
-    """Tokens of a streamed chat answer. Raises ``NotYet`` for an error in the stream or no end."""
-    pieces, usage, ended = 0, 0, False
-    for line in stream:
-        if not line.startswith(b"data:"):
-            continue
-        data = line[5:].strip()
-        if data == b"[DONE]":
-            ended = True
-            break
-        event = json.loads(data)
-        if event.get("error"):
-            raise NotYet(f"a completion (the stream says {event['error']})")
-        usage = (event.get("usage") or {}).get("completion_tokens") or usage
-        for choice in event.get("choices") or []:
-            delta = choice.get("delta") or {}
-            text = [delta.get(key) for key in ("content", "reasoning_content", "reasoning")]
-            pieces += any(text)
-            ended = ended or choice.get("finish_reason") is not None
-    if not ended:
-        raise NotYet("a completion that comes to its end")
-    return max(pieces, usage)
+def refuse_encoded(answer: http.client.HTTPResponse) -> None:
+    """Raise ``NotYet`` for an answer that is compressed, which nobody asked for."""
+    encoding = answer.getheader("Content-Encoding") or "identity"
+    if encoding.lower() != "identity":
+        raise NotYet(f"an answer that is not compressed (it says {encoding})")
+
+
+def shown(error: Exception) -> str:
+    """What an error says, in one short line, without the key."""
+    return " ".join(redact(str(error)).split())[:300]
 
 
 def tell(text: str) -> None:
@@ -256,7 +278,7 @@ def ready(words: list[str]) -> int:
     parser.add_argument("--url", required=True, help="base URL without /v1")
     parser.add_argument("--model", default="", help="id that must be served; empty for the first")
     parser.add_argument("--deadline", type=float, required=True, help="seconds")
-    parser.add_argument("--tokens", type=int, default=2, help="tokens that count as served")
+    parser.add_argument("--tokens", type=int, default=SERVED_TOKENS, help="that count as served")
     try:
         given = parser.parse_args(words)
         pid = int(os.environ.get("MAINPID") or 0)

@@ -27,6 +27,7 @@ from runbook.load import LoadPlan, Prompt, Record, run_load
 from runbook.load.arrivals import poisson, recorded
 from runbook.load.context import again
 from runbook.load.prompts import Workload, read_text
+from runbook.probe.completion import name_few
 
 #: Warm-up answers need not be longer: shapes and caches are warm by then.
 _WARMUP_TOKENS = 32
@@ -201,7 +202,7 @@ def find_model(url: str, api_key_file: str | None) -> str:
     said = [one.get("id") for one in entries if isinstance(one, dict)]
     names = [name for name in said if isinstance(name, str)]
     if len(names) != 1:
-        found = ", ".join(names) or "no model"
+        found = name_few(names) if names else "no model"
         raise BadInput(f"{url}/v1/models names {found}", "one model", "give --model NAME")
     return names[0]
 

@@ -27,10 +27,13 @@ def usage(tokens):
     return {"choices": [], "usage": {"completion_tokens": tokens}}
 
 
+SERVED = sse(text("One, two, three"), usage(4))
+
+
 @contextlib.contextmanager
 def scripted(**answers):
     """A server; each answer is ``(status, body)`` or a list of them, the last one repeated."""
-    queues = {"health": (200, {}), "models": MODELS, "completions": (200, sse(usage(4)))} | answers
+    queues = {"health": (200, {}), "models": MODELS, "completions": (200, SERVED)} | answers
     queues = {k: list(v) if isinstance(v, list) else [v] for k, v in queues.items()}
     seen = []
 
@@ -114,7 +117,7 @@ def test_what_is_not_ready_is_said_at_the_end_of_the_time(answers, said):
 
 
 def test_a_first_completion_that_fails_is_tried_again():
-    with scripted(completions=[(500, b""), (200, sse(usage(4)))]) as (url, _):
+    with scripted(completions=[(500, b""), (200, SERVED)]) as (url, _):
         wait_ready(Endpoint(url), lambda: True, 10)
 
 

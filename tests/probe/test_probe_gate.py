@@ -125,7 +125,7 @@ def test_another_model_is_refused_at_once(start):
     server, port = start("--model", "other")
     code, said = run_gate(port, "--model", "wanted", main=server.pid)
     assert code == gate.REFUSED
-    assert "['other'], not wanted" in said
+    assert "models 'other', not wanted" in said
 
 
 def test_a_key_comes_from_the_credentials(start, tmp_path, monkeypatch):

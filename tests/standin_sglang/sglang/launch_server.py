@@ -149,8 +149,9 @@ class Handler(BaseHTTPRequestHandler):
         while left > 0:
             step = min(step, left)
             time.sleep(pause_s * step)
+            said = range(tokens - left, tokens - left + step)
             left -= step
-            self.tell({"content": "word " * step})
+            self.tell({"content": "".join(f"word{at} " for at in said)})
             step = 2 if step == 3 else 3
         usage = {"prompt_tokens": prompt, "completion_tokens": tokens}
         usage["total_tokens"] = prompt + tokens
