@@ -16,6 +16,9 @@ from runbook.params import Params
 from runbook.run import Run
 from runbook.verified import cards_of, fingerprints_of, told_of
 
+#: ``Measured.launch`` of a configuration that was never started before it is installed.
+UNMEASURED = "not measured"
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -29,7 +32,7 @@ class Measured:
     spec: LaunchSpec
     load_s: tuple[float, ...] = ()
     info: ServerInfo | None = None
-    launch: str = "not measured"
+    launch: str = UNMEASURED
     facts: Mapping[str, Any] = field(default_factory=dict)
     gpus: Sequence[Mapping[str, Any]] = ()
     topology: str | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from runbook import probe
@@ -68,7 +68,7 @@ PROCESS_PROOFS = (
 
 def prove_process(service: Service) -> Iterator[Proof]:
     """The process itself, as the kernel of the host shows it."""
-    host, spec = service.host, service.spec
+    host, spec, origin = service.host, service.spec, service.origin
     state = systemd.show(host, service.unit, "MainPID", "ControlGroup")
     port, cgroup = service.params.server.port, state["ControlGroup"]
     seen = look(service, state["MainPID"])
@@ -77,13 +77,16 @@ def prove_process(service: Service) -> Iterator[Proof]:
     if process is None:
         yield from (Proof(name, "refuted", "no process runs") for name in PROCESS_PROOFS[1:])
         return
-    yield compare.prove_arguments(spec, process["argv"])
-    yield compare.prove_environment(spec, process["environ"])
-    yield compare.prove_workers(spec, seen["workers"], service.engine.overwrites)
-    yield compare.prove_equal("working directory", _resolved(host, spec.cwd), process["cwd"])
-    yield compare.prove_equal("interpreter", _resolved(host, spec.interpreter), process["exe"])
+    yield compare.prove_arguments(spec, process["argv"], origin)
+    yield compare.prove_environment(spec, process["environ"], origin)
+    yield compare.prove_workers(spec, seen["workers"], service.engine.overwrites, origin)
     uid = host.run("id", "-u", spec.user or "root", check=False).out.strip()
-    yield compare.prove_equal("user", f"uid {uid}", f"uid {process['uid']}")
+    for name, wanted, found in (
+        ("working directory", _resolved(host, spec.cwd), process["cwd"]),
+        ("interpreter", _resolved(host, spec.interpreter), process["exe"]),
+        ("user", f"uid {uid}", f"uid {process['uid']}"),
+    ):
+        yield compare.prove_equal(name, wanted, found, origin)
     yield compare.prove_limits(spec, process["limits"])
 
 
@@ -116,13 +119,34 @@ def _resolved(host: Host, path: str) -> str:
 
 def prove_customization(service: Service) -> Proof:
     """Which ``sitecustomize`` the interpreter loads in the service's environment, and its hash."""
-    expected = {**service.target.manifest["guard"], "levels": {"sitecustomize": "fail"}}
-    found, reason = ask_guard(service.host, service.spec, expected)
-    if reason or found[0]["status"] not in ("pass", "fail"):
-        return compare.unprovable("sitecustomize", reason or found[0]["found"])
-    wrong = found[0]["status"] == "fail"
-    said = f"{found[0]['found']}, measured {found[0]['wanted']}"
-    return judge("sitecustomize", [said] if wrong else [], found[0]["found"])
+    return _prove_by_guard(service, "sitecustomize", ("sitecustomize",))
+
+
+def prove_model_files(service: Service) -> Proof:
+    """The files of target and draft, read now, have the fingerprints that were verified."""
+    roles = service.target.manifest["guard"].get("roles") or {}
+    return _prove_by_guard(service, "model files", tuple(roles))
+
+
+def _prove_by_guard(service: Service, name: str, checks: Sequence[str]) -> Proof:
+    """What the guard compares with what was verified, asked anew. Not provable where one of
+    ``checks`` was not measured, or cannot be read now."""
+    levels = dict.fromkeys(checks, "fail")
+    asked = {**service.target.manifest["guard"], "levels": levels}
+    found, reason = ask_guard(service.host, service.spec, asked)
+    if reason or not found:
+        return compare.unprovable(name, reason or "nothing was verified")
+    seen = {
+        one["name"]: f"{one['name']}: {one['found']}" if len(found) > 1 else one["found"]
+        for one in found
+    }
+    wrong = [
+        f"{seen[one['name']]}, measured {one['wanted']}" for one in found if one["status"] == "fail"
+    ]
+    unknown = [seen[one["name"]] for one in found if one["status"] not in ("pass", "fail")]
+    if unknown and not wrong:
+        return compare.unprovable(name, "; ".join(unknown))
+    return judge(name, wrong, "; ".join(seen.values()))
 
 
 def prove_speed(service: Service) -> Proof:

@@ -58,40 +58,51 @@ def to_json(proofs: Iterable[Proof]) -> str:
 # --- comparisons of a process with the launch that was measured ----------------------------
 
 
-def prove_arguments(spec: LaunchSpec, argv: list[str] | None) -> Proof:
+#: What a launch is compared with: one that was benchmarked, or the parameters alone.
+Origin = Literal["measured", "declared"]
+
+
+def prove_arguments(spec: LaunchSpec, argv: list[str] | None, origin: Origin = "measured") -> Proof:
     """Arguments, one by one."""
     if argv is None:
         return unprovable("arguments", "the process hides or overwrote its command line")
     faults = [
-        f"argument {at}: measured {_at(spec.argv, at)}, serves with {_at(argv, at)}"
+        f"argument {at}: {origin} {_at(spec.argv, at)}, serves with {_at(argv, at)}"
         for at in range(max(len(spec.argv), len(argv)))
         if _at(spec.argv, at) != _at(argv, at)
     ]
-    return judge("arguments", faults[:5], f"{len(argv)} arguments, all as measured")
+    return judge("arguments", faults[:5], f"{len(argv)} arguments, all as {origin}")
 
 
-def prove_environment(spec: LaunchSpec, environ: list[str] | None) -> Proof:
+def prove_environment(
+    spec: LaunchSpec, environ: list[str] | None, origin: Origin = "measured"
+) -> Proof:
     """Variables, without those that the manager itself sets; overwritten is unknown, not equal."""
     if environ is None:
         return unprovable("environment", "the process hides or overwrote its environment")
     found = dict(word.split("=", 1) for word in environ)
     found = {name: value for name, value in found.items() if name not in _set_by_manager(spec)}
     faults = [f"{name} is missing" for name in spec.env if name not in found]
-    faults += [f"{name} was not measured" for name in found if name not in spec.env]
+    faults += [f"{name} was not {origin}" for name in found if name not in spec.env]
     faults += [
-        f"{name} is {found[name]!r}, measured {value!r}"
+        f"{name} is {found[name]!r}, {origin} {value!r}"
         for name, value in spec.env.items()
         if name in found and found[name] != value
     ]
-    return judge("environment", faults[:8], f"{len(found)} variables, all as measured")
+    return judge("environment", faults[:8], f"{len(found)} variables, all as {origin}")
 
 
 def prove_workers(
-    spec: LaunchSpec, workers: Iterable[Mapping[str, Any]], overwritten: Iterable[str]
+    spec: LaunchSpec,
+    workers: Iterable[Mapping[str, Any]],
+    overwritten: Iterable[str],
+    origin: Origin = "measured",
 ) -> Proof:
-    """Every measured variable in every worker process that shows its own. One that hides them is
-    unknown, and so are those under the title of a worker that is ``cut``; ``overwritten`` are those
-    that the server itself sets for them."""
+    """Every variable of the launch in every worker process that shows its own.
+
+    A worker that hides them is unknown, and so are those under the title of one that is ``cut``.
+    ``overwritten``: those that the server itself sets for its workers.
+    """
     workers = list(workers)
     readable = [one for one in workers if one["environ"] is not None]
     if workers and not readable:
@@ -104,13 +115,13 @@ def prove_workers(
             found = dict(word.partition("=")[::2] for word in one["environ"][1:])
         faults += [
             f"{name} is {found.get(name)!r} in worker {one['pid']} ({one['name']}), "
-            f"measured {value!r}"
+            f"{origin} {value!r}"
             for name, value in spec.env.items()
             if name not in overwritten
             and found.get(name) != value
             and not (one.get("cut") and name not in found)
         ]
-    said = f"{len(readable)} worker processes have every measured variable"
+    said = f"{len(readable)} worker processes have every {origin} variable"
     if any(one.get("cut") for one in readable):
         said += " that their titles leave to be seen"
     if len(readable) < len(workers):
@@ -143,11 +154,11 @@ def _set_by_manager(spec: LaunchSpec) -> set[str]:
     return {name for name in MANAGER_SETS if name not in spec.env}
 
 
-def prove_equal(name: str, wanted: object, found: object) -> Proof:
+def prove_equal(name: str, wanted: object, found: object, origin: Origin = "measured") -> Proof:
     """Two values; ``None`` found is not provable."""
     if found is None:
         return unprovable(name, f"it cannot be read, wanted {wanted}")
-    return judge(name, [f"{found}, measured {wanted}"] if found != wanted else [], f"{found}")
+    return judge(name, [f"{found}, {origin} {wanted}"] if found != wanted else [], f"{found}")
 
 
 _KERNEL_NAMES = {"nofile": "Max open files", "memlock": "Max locked memory"}

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from runbook.engines import Engine
 from runbook.engines.endpoint import Endpoint
 from runbook.hosts.base import Host
-from runbook.install_service.measured import spec_from
+from runbook.install_service.measured import UNMEASURED, spec_from
 from runbook.install_service.places import Target
 from runbook.install_service.plan import GATE_HEAD_START_S, start_timeout
+from runbook.install_service.proofs import Origin
 from runbook.launch.server import local_url
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Params
@@ -49,8 +50,14 @@ class Service:
 
     @property
     def spec(self) -> LaunchSpec:
-        """The launch it was measured with."""
+        """The launch it was installed with."""
         return spec_from(self.target.manifest["spec"])
+
+    @property
+    def origin(self) -> Origin:
+        """Whether that launch was measured, or is declared by the parameters alone."""
+        unmeasured = self.target.manifest.get("launch") == UNMEASURED
+        return "declared" if unmeasured else "measured"
 
     @property
     def stop_s(self) -> float:

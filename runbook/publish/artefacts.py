@@ -121,6 +121,11 @@ class Artefacts:
         return found
 
     @cached_property
+    def workload(self) -> dict[str, Any]:
+        """workload.json: what the prompts are; empty where nothing was measured."""
+        return self._mapping("workload.json")
+
+    @cached_property
     def manifest(self) -> dict[str, Any]:
         """service/manifest.json."""
         return self._mapping("service/manifest.json")

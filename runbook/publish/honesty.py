@@ -1,4 +1,4 @@
-"""What a run does and does not show: kind of speculation, the four assumptions, the limits."""
+"""What a run does and does not show: the kind of speculation, and the limits."""
 
 from __future__ import annotations
 
@@ -6,16 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runbook.cells import point_label
 from runbook.publish.artefacts import Artefacts
 from runbook.publish.findings import by_reason
-from runbook.publish.tables import Markdown, code, escape, table
-
-#: Names of the proofs that the service is started as it was measured.
-_SAME_LAUNCH = ("environment", "arguments", "interpreter", "directory", "limits")
-
-#: Checks on NCCL and the links it uses.
-_NCCL = ("nccl", "topology", "p2p", "acs", "collective")
+from runbook.publish.tables import Markdown, code, escape
 
 _ALGORITHM_FLAGS = ("--speculative-algorithm", "--spec-type")
 
@@ -57,74 +50,6 @@ def _flag_value(args: Sequence[str]) -> str | None:
         if flag in _ALGORITHM_FLAGS:
             return value if equals else next(iter(args[place + 1 : place + 2]), None)
     return None
-
-
-def assumptions(run_path: Path) -> Markdown:
-    """The four assumptions of a go-live: tested or not, with the evidence."""
-    found = Artefacts.of(run_path)
-    checks, proofs = found.stack.get("checks", []), found.proofs
-    return table(
-        [
-            {"assumption": "the benchmark stands for production traffic", **_traffic(found)},
-            {
-                "assumption": "the service has the environment of the launch that was measured",
-                **_judged(proofs, _SAME_LAUNCH),
-            },
-            {
-                "assumption": "the NCCL tuning fits the PCIe topology",
-                **_judged(checks, _NCCL, ("topology", "p2p")),
-            },
-            {
-                "assumption": "the model files are where they were, and what they were",
-                **_judged([*checks, *proofs], ("model", "draft", "weights")),
-            },
-        ]
-    )
-
-
-def _traffic(found: Artefacts) -> dict[str, str]:
-    declared = found.run.params.choose.mix
-    total = sum(one.share for one in declared)
-    shares = ", ".join(
-        f"{point_label(one.concurrency, one.context_tokens)} {100 * one.share / total:.3g} %"
-        for one in declared
-    )
-    return {
-        "tested": "not tested",
-        "evidence": f"{_asked(found)}; the "
-        f"shares of time ({shares}) are declared, not measured on production traffic",
-    }
-
-
-def _asked(found: Artefacts) -> str:
-    """What the servers were asked."""
-    if found.figures_of:
-        return f"prompts: those of {found.figures_of}, not known here"
-    workload = found.run.params.workload
-    mix = ", ".join(f"{kind} {share:g}" for kind, share in workload.mix.items())
-    source = "the project's own" if workload.prompts == "builtin" else workload.prompts
-    return f"prompts: {source} ({mix}), {workload.output_tokens} output tokens"
-
-
-def _judged(
-    items: Iterable[Mapping[str, Any]], words: Sequence[str], decisive: Sequence[str] = ()
-) -> dict[str, str]:
-    """Tested when an item whose name holds one of ``words`` came to an answer.
-
-    ``decisive``: without an answer of each of these nothing was tested, whatever the others say.
-    """
-    about = [item for item in items if any(word in str(item["name"]).lower() for word in words)]
-    answered = [item for item in about if item["status"] not in _OPEN]
-    tested = bool(answered) and {*decisive} <= {str(item["name"]) for item in answered}
-    refuted = any(item["status"] in ("fail", "refuted") for item in answered)
-    evidence = "; ".join(
-        f"{', '.join(names)}: {status} ({why})"
-        for (status, why), names in by_reason(answered or about).items()
-    )
-    return {
-        "tested": "refuted" if refuted else "tested" if tested else "not tested",
-        "evidence": evidence or "nothing in this run looked at it",
-    }
 
 
 _OPEN = frozenset({"unknown", "skipped", "not provable here"})

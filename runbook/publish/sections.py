@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runbook.publish.assumptions import assumptions
 from runbook.publish.decision import decision_table
 from runbook.publish.findings import (
     benchmark_table,
@@ -11,7 +12,7 @@ from runbook.publish.findings import (
     todo_table,
 )
 from runbook.publish.handover import operations, proofs_table, repeat, rollback, service_section
-from runbook.publish.honesty import assumptions, limits, what_it_is
+from runbook.publish.honesty import limits, what_it_is
 from runbook.publish.launched import launch_section
 from runbook.publish.provenance import provenance
 

@@ -182,6 +182,8 @@ def build_run(path: Path) -> Run:
         {
             "unit": unit,
             "configuration": "ngram-lean",
+            "spec": launches()["ngram-lean"]["spec"],
+            "launch": "unit",
             "start_timeout_origin": "start timeout 30 s: three times the slowest load",
             "files": {f"/etc/systemd/system/{unit}": "ab" * 32},
         },
