@@ -10,7 +10,13 @@ from runbook.cells import Cell, to_csv
 from runbook.errors import ServerFailed
 from runbook.hosts import LocalHost
 from runbook.install_service import install, plan_service, prove, trials, verdict
-from runbook.install_service.observe import prove_burst, prove_info, prove_process
+from runbook.install_service.measured import UNMEASURED
+from runbook.install_service.observe import (
+    prove_burst,
+    prove_info,
+    prove_model_files,
+    prove_process,
+)
 from runbook.install_service.service import Service
 from runbook.probe.ask import Questions, ask_serving
 
@@ -39,20 +45,34 @@ def proved(deployment, target, host=None, run=None):
     return {proof.name: proof for proof in proofs}
 
 
+MODEL = "/opt/standin.gguf"
+
+
+def with_model(deployment, *arguments, **more):
+    """The plan of a service whose model is a file that was looked at when it was measured."""
+    deployment.box.write(MODEL, b"the weights")
+    values = deployment.params.model_dump()
+    values["server"]["model"] = MODEL
+    deployment.params = type(deployment.params).model_validate(values)
+    measured = deployment.measured(*arguments, **more)
+    asked = Questions(files=(MODEL,), hash_up_to_bytes=1 << 20)
+    facts = ask_serving(deployment.box, measured.spec, asked).facts
+    measured = dataclasses.replace(measured, facts=facts)
+    return plan_service(deployment.box, deployment.params, "baseline", measured, "test-run")
+
+
 def test_a_service_as_measured_is_proved_through_kill_reboot_and_cut(deployment, tmp_path):
-    spec = deployment.measured("--workers", "2", env={"NASTY": "a b$c%d\"'\\"})
-    facts = ask_serving(deployment.box, spec.spec, Questions()).facts
-    measured = dataclasses.replace(spec, facts=facts)
-    plan = plan_service(deployment.box, deployment.params, "baseline", measured, "test-run")
+    plan = with_model(deployment, "--workers", "2", env={"NASTY": "a b$c%d\"'\\"})
     install(deployment.box, plan)
     found = proved(deployment, plan.target, run=Measurements(tmp_path))
     assert {p.name: p.evidence for p in found.values() if p.status != "proved"} == {}
-    assert len(found) == 23
+    assert len(found) == 24
     assert "2 worker processes have every measured variable" in found["worker environment"].evidence
     assert "answers were given to their end" in found["stop under load"].evidence
     assert " became " in found["back after SIGKILL of a worker"].evidence
     assert "101.0 tok/s at C=4, " in found["speed"].evidence
     assert "200 streamed completions" in found["burst"].evidence
+    assert found["model files"].evidence.startswith("11 bytes, SHA-256 ")
     assert deployment.box.why_no_systemd() is None
     stored = json.loads((tmp_path / "service/proofs.json").read_text())
     assert [proof["name"] for proof in stored] == list(found)
@@ -63,7 +83,7 @@ def test_a_service_as_measured_is_proved_through_kill_reboot_and_cut(deployment,
     assert journal.count("gate: ready") >= 6
     said = verdict(found.values(), "fail", UNIT)
     assert said.ok
-    assert "23 of 23 proved" in said.text
+    assert "24 of 24 proved" in said.text
 
 
 def test_a_server_that_cuts_its_answers_or_ends_badly_is_refuted(deployment):
@@ -100,6 +120,32 @@ def test_what_is_not_as_measured_is_refuted_by_name(deployment):
     assert "speculation is 'none', measured 'eagle'" in found["server info"].evidence
     refuted = {name for name, proof in found.items() if proof.status == "refuted"}
     assert refuted == {"arguments", "environment", "server info"}
+
+
+def test_model_files_are_read_again_and_compared(deployment):
+    plan = with_model(deployment)
+    install(deployment.box, plan)
+    service = Service(deployment.box, deployment.params, plan.target, StandIn())
+    assert prove_model_files(service).status == "proved"
+    deployment.box.write(MODEL, b"THE WEIGHTS")
+    refuted = prove_model_files(service)
+    assert refuted.status == "refuted"
+    assert ", measured 11 bytes, SHA-256 " in refuted.evidence
+    deployment.box.remove(MODEL)
+    assert prove_model_files(service).status == "refuted"
+    nothing = deployment.plan()
+    service = Service(deployment.box, deployment.params, nothing.target, StandIn())
+    assert prove_model_files(service).status == "not provable here"
+
+
+def test_what_was_not_measured_is_called_declared(deployment):
+    measured = dataclasses.replace(deployment.measured(env={"A": "1"}), launch=UNMEASURED)
+    plan = plan_service(deployment.box, deployment.params, "baseline", measured, "test-run")
+    install(deployment.box, plan)
+    service = Service(deployment.box, deployment.params, plan.target, StandIn())
+    told = {proof.name: proof.evidence for proof in prove_process(service)}
+    assert "all as declared" in told["arguments"] and "all as declared" in told["environment"]
+    assert not [text for text in told.values() if "measured" in text]
 
 
 def test_a_server_that_hangs_in_the_burst_is_not_proved(deployment):
