@@ -18,14 +18,21 @@ CellStatus = Literal["ok", "void", "server_died", "not_run"]
 #: A server that ran fewer at once than this share of what was asked is not called by that number.
 BUSY_SHARE = 0.9
 
+#: The word in the note of a void cell whose requests waited for the server, and were not run.
+QUEUE_LIMITED = "queue-limited"
+
+#: The words in the note of a void cell that did other work than the baseline's.
+UNLIKE_WORK = "not the same work"
+
 
 @dataclass(frozen=True)
 class Cell:
     """Figures of one cell; ``None`` is unknown. ``life`` is numbered over the whole run.
 
-    ``output_tok_s``: output tokens of usage per second of wall clock. ``ttfat``: time to the first
-    token that is no reasoning. ``tpot``: time per output
-    token after the first; ``chunk_gap``: from event to event, which may bear several tokens.
+    ``requests``: sent, 0 where not told. ``tokens_in``, ``tokens_out``: mean of an answered
+    request. ``output_tok_s``: output tokens of usage per second of wall clock. ``ttfat``: time to
+    the first token that is no reasoning. ``tpot``: time per output token after the first;
+    ``chunk_gap``: from event to event, which may bear several tokens.
     ``age_s``: of the server, from its readiness to the begin of the cell. ``running``: requests
     that it ran at once on average, by its own word, ``None`` where it tells none.
     ``client_share``: of a core, that of the busiest load worker; ``loop_lag_ms``: how late its
@@ -41,6 +48,8 @@ class Cell:
     concurrency: int
     context_tokens: int | None = None
     requests: int = 0
+    tokens_in: float | None = None
+    tokens_out: float | None = None
     output_tok_s: float | None = None
     ttft_p50_ms: float | None = None
     ttft_p99_ms: float | None = None
@@ -73,6 +82,28 @@ class Cell:
             return False
         short = self.concurrency - self.running
         return self.running < BUSY_SHARE * self.concurrency and short > 1
+
+    @property
+    def completed(self) -> int | None:
+        """Requests that were answered; ``None`` where the requests sent are not told."""
+        return max(self.requests - self.errors, 0) if self.requests else None
+
+    @property
+    def unmeasured(self) -> bool:
+        """Whether there is no figure because nothing was measured, by its status or for lack of
+        requests and reasons."""
+        if self.status == "not_run":
+            return True
+        return (
+            self.output_tok_s is None
+            and not (self.requests or self.note)
+            and (self.status != "server_died")
+        )
+
+    @property
+    def queue_limited(self) -> bool:
+        """Whether it is void because its server ran fewer requests at once than were asked."""
+        return self.status == "void" and QUEUE_LIMITED in self.note
 
     @property
     def mark(self) -> str:
@@ -108,19 +139,24 @@ def from_csv(text: str, source: str = "cells.csv") -> list[Cell]:
     ``block`` the lives of a configuration, in their order, are its blocks. Foreign columns are
     ignored. Raises ``BadInput`` with line and column.
     """
+    return [cell for _, cell in placed_from_csv(text, source)]
+
+
+def placed_from_csv(text: str, source: str) -> list[tuple[str, Cell]]:
+    """The same, each cell with its file and line."""
     reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff")), skipinitialspace=True)
     try:
         columns = [(name or "").strip() for name in reader.fieldnames or ()]
         _require_columns(columns, source)
         reader.fieldnames = columns
-        cells = [_parse_row(row, f"{source} line {reader.line_num}") for row in reader]
+        rows = [(f"{source} line {reader.line_num}", row) for row in reader]
     except csv.Error as error:
         raise BadInput(
             f"{source} line {reader.line_num}: no CSV ({error})",
             "a table, a line a cell",
             "correct the line",
         ) from None
-    return cells if "block" in columns else _lives_as_blocks(cells)
+    return _with_blocks([(place, _parse_row(row, place)) for place, row in rows], columns)
 
 
 def read(path: Path) -> list[Cell]:
@@ -130,7 +166,14 @@ def read(path: Path) -> list[Cell]:
 
 def from_rows(rows: Iterable[tuple[str, Mapping[str, Any]]], source: str) -> list[Cell]:
     """Cells from objects with the names of the columns, each with its place: as ``from_csv``."""
-    found: list[Cell] = []
+    return [cell for _, cell in placed_from_rows(rows, source)]
+
+
+def placed_from_rows(
+    rows: Iterable[tuple[str, Mapping[str, Any]]], source: str
+) -> list[tuple[str, Cell]]:
+    """The same, each cell with its place."""
+    found: list[tuple[str, Cell]] = []
     columns: set[str] = set()
     for where, row in rows:
         for name, value in row.items():
@@ -140,9 +183,9 @@ def from_rows(rows: Iterable[tuple[str, Mapping[str, Any]]], source: str) -> lis
                     f"{where}, column {name}: {type(value).__name__}", wanted, "correct the line"
                 )
         columns.update(row)
-        found.append(_parse_row(row, where))
+        found.append((where, _parse_row(row, where)))
     _require_columns(columns, source)
-    return found if "block" in columns else _lives_as_blocks(found)
+    return _with_blocks(found, columns)
 
 
 def _require_columns(columns: Collection[str], source: str) -> None:
@@ -187,10 +230,15 @@ def _parse(text: str, kind: str, where: str) -> Any:
     return int(number) if whole else number
 
 
-def _lives_as_blocks(cells: list[Cell]) -> list[Cell]:
-    lives: dict[str, list[int]] = {}
-    for cell in cells:
-        lives.setdefault(cell.config, [])
-        if cell.life not in lives[cell.config]:
-            lives[cell.config].append(cell.life)
-    return [replace(cell, block=lives[cell.config].index(cell.life) + 1) for cell in cells]
+def _with_blocks(cells: list[tuple[str, Cell]], columns: Collection[str]) -> list[tuple[str, Cell]]:
+    """Without a column for them, the lives of a configuration are its blocks, by their numbers."""
+    if "block" in columns:
+        return cells
+    lives: dict[str, set[int]] = {}
+    for _, cell in cells:
+        lives.setdefault(cell.config, set()).add(cell.life)
+    numbers = {
+        config: {life: at for at, life in enumerate(sorted(own), 1)}
+        for config, own in lives.items()
+    }
+    return [(at, replace(cell, block=numbers[cell.config][cell.life])) for at, cell in cells]

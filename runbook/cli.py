@@ -206,20 +206,47 @@ def facts(
 )
 @click.option("--baseline", default="baseline", metavar="NAME", help="The reference in the files.")
 @click.option("--traffic", metavar="LOG", type=click.Path(path_type=Path), help="Weigh by a log.")
+@click.option(
+    *("--traffic-unit", "units"),
+    metavar="FIELD=UNIT",
+    multiple=True,
+    help="Unit of a time in LOG: s, ms, us, ns.",
+)
+@click.option("--mix", metavar="C=SHARE,...", help="Share of time, like 1=0.15,30=0.6,100=0.25.")
+@click.option("--margin", metavar="SHARE", help="What a gain must exceed, like 0.02 or 2%.")
+@click.option(
+    *("--limit", "limits"),
+    metavar="C=LOSS",
+    multiple=True,
+    help="Loss allowed at C, like 1=10%; or ttft_p99_ms=MS, error_share=SHARE.",
+)
 @_AS_JSON
-def choose(words: tuple[Path, ...], baseline: str, traffic: Path | None, as_json: bool) -> None:
+def choose(
+    words: tuple[Path, ...],
+    baseline: str,
+    traffic: Path | None,
+    units: tuple[str, ...],
+    mix: str | None,
+    margin: str | None,
+    limits: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Decide from cells (config, concurrency, output_tok_s, ...) or from other tools' results.
 
     MEASUREMENTS are files or folders: CSV or JSONL of cells, a run folder, results of SGLang's
-    bench_serving, vLLM's bench serve and sweep, GuideLLM, AIPerf. Configurations are called as
-    the file says, else as the file or folder is. LOG is JSONL of production requests with the
-    times of each: the share of time at each load takes the place of choose.mix.
+    bench_serving, vLLM's bench serve and sweep, GuideLLM, AIPerf, GenAI-Perf. Configurations are
+    called as the file says, else as the file or folder is. PARAMS needs no more than the keys
+    choose and configurations; --mix, --margin and --limit take the place of those in choose. LOG
+    is JSONL or CSV of production requests with the times of each: the share of time at each load
+    takes the place of the mix.
     """
+    from runbook.traffic import parse_units
     from runbook.verbs import choosing
 
     measurements, params_file = choosing.split_words(words)
-    rule = _load(params_file, ()).choose if params_file else None
-    decision, verdict = choosing.choose_from_files(measurements, rule, baseline, traffic)
+    terms = choosing.terms_of(params_file, mix, margin, limits)
+    declared = parse_units(units)
+    decision, verdict = choosing.choose_from_files(measurements, terms, baseline, traffic, declared)
     click.echo(decision.to_json() if as_json else choosing.as_text(decision))
     click.echo(verdict, err=as_json)
     sys.exit(0 if verdict.ok else 1)

@@ -217,4 +217,21 @@ def from_json(text: str | bytes, source: str = "decision.json") -> Decision:
 
 def percent(ratio: float) -> str:
     """A ratio as a signed percentage: ``+5.0 %``, ``−6.4 %``."""
-    return f"{(ratio - 1) * 100:+.1f} %".replace("-", "−")
+    said = f"{(ratio - 1) * 100:+.1f} %"
+    return said.replace("-0.0 %", "+0.0 %").replace("-", "−")
+
+
+def percentage(share: float) -> str:
+    """A share as people write it: ``0.15`` is ``15 %``, ``0.0123`` is ``1.2 %``, ``1`` ``100 %``.
+
+    What is not nought is never shown as ``0 %``, what is not all never as ``100 %``.
+    """
+    value = share * 100
+    if value == 0:
+        return "0 %"
+    if value < 0.1:
+        return f"{value:.1g} %" if value >= 1e-4 else "less than 0.0001 %"
+    said = f"{value:.1f}"
+    if said == "100.0" and value < 100:
+        return "more than 99.9 %"
+    return f"{said.removesuffix('.0')} %"

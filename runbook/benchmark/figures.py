@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from runbook.cells import Cell
+from runbook.cells import QUEUE_LIMITED, Cell
 from runbook.checks import Check
 from runbook.engines.base import Counters
 from runbook.load.plan import LoadResult
@@ -62,6 +62,8 @@ def judge_cell(cell: Cell, load: LoadResult, evidence: Evidence) -> Cell:
         cell,
         requests=len(load.records),
         errors=len(load.records) - len(good),
+        tokens_in=mean_of(record.tokens_in for record in good),
+        tokens_out=mean_of(record.tokens_out for record in good),
         output_tok_s=tokens_per_second(load.records, cell.concurrency if evidence.steady else None),
         accept_length=evidence.accept_length,
         ttft_p50_ms=quantile((record.ttft_ms for record in timed), 50),
@@ -100,6 +102,13 @@ def completed(counted: Counters | None, records: Sequence[Record], said: float |
         return Counters(predicted=tokens, verify_steps=steps, requests=len(good))
     counted = counted or Counters(predicted=tokens, requests=len(good))
     return replace(counted, accept_length=said)
+
+
+def mean_of(counts: Iterable[int | None]) -> float | None:
+    """Their mean; ``None`` where one is unknown, or none is there."""
+    listed = list(counts)
+    total = total_of(listed)
+    return None if total is None else total / len(listed)
 
 
 def total_of(counts: Iterable[int | None]) -> int | None:
@@ -198,7 +207,7 @@ def _why_void(cell: Cell, load: LoadResult, evidence: Evidence) -> Iterable[str]
     cap = evidence.max_concurrency
     if cap is not None and cap < cell.concurrency:
         yield (
-            f"queue-limited: the server runs {cap} at once, the cell asks for {cell.concurrency} "
+            f"{QUEUE_LIMITED}: the server runs {cap} at once, the cell asks for {cell.concurrency} "
             "(set the same cap for all configurations)"
         )
     if load.client_share > MAX_CLIENT_SHARE:

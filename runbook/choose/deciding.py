@@ -42,8 +42,12 @@ def decide(
     figures, terms = _prepare(cells, rule, configurations, baseline)
     scores = {config: figures.scores(config) for config in figures.configs}
     answer = _rule.ask(scores, terms)
+    if words.hanging_on_a_queue(answer, figures, cells):
+        answer = Answer("undecided", None)
     estimates = {config: _rule.estimate_of(own, terms) for config, own in scores.items()}
-    effects = tuple(_effect(config, scores[config], terms, figures) for config in figures.others)
+    effects = tuple(
+        _effect(config, scores[config], terms, figures, cells) for config in figures.others
+    )
     points = tuple(
         one for config in figures.others for one in _point_effects(figures, config, terms)
     )
@@ -52,7 +56,7 @@ def decide(
     return Decision(
         status=answer.status,
         choice=answer.choice,
-        reason=words.reason(answer, effects, comparisons, terms, figures),
+        reason=words.reason(answer, effects, comparisons, terms, figures, cells),
         baseline=baseline,
         margin=rule.margin,
         blocks=figures.blocks,
@@ -115,10 +119,17 @@ def _named(rule: params.Choose) -> list[tuple[str, str]]:
     return [*named, *([(rule.override.choose, "choose.override")] if rule.override else [])]
 
 
-def _effect(config: str, scores: Mapping[int, float], terms: Terms, figures: Figures) -> Effect:
+def _effect(
+    config: str,
+    scores: Mapping[int, float],
+    terms: Terms,
+    figures: Figures,
+    cells: Sequence[Cell],
+) -> Effect:
     if not scores:
-        missing = f"not choosable: no block of {figures.blocks} has all weighted cells"
-        why = terms.excluded.get(config, missing)
+        missing = f"no block of {figures.blocks} has all weighted cells"
+        lacking = words.lacking(config, figures, cells)
+        why = terms.excluded.get(config, f"not choosable: {missing} ({lacking})")
         return Effect(config, None, None, None, 0, "unknown", why)
     estimate = intervals.mean_interval(list(scores.values()), terms.confidence)
     excluded = terms.excluded.get(config, "")

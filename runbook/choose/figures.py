@@ -35,6 +35,11 @@ class Figures:
         """All configurations but the baseline."""
         return tuple(config for config in self.configs if config != self.baseline)
 
+    @property
+    def weighed(self) -> tuple[Point, ...]:
+        """The points that the mix gives a share of time."""
+        return tuple(point for point in self.points if self.weights.get(point, 0) > 0)
+
     def scores(self, config: str, weights: Mapping[Point, float] | None = None) -> dict[int, float]:
         """The primary endpoint by block; a block that lacks a weighted cell is left out."""
         weighed = [item for item in (weights or self.weights).items() if item[1] > 0]

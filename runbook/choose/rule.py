@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from runbook import intervals, params
 from runbook.cells import Cell
 from runbook.choose.figures import Figures, point_of
-from runbook.decision import Point, Status
+from runbook.decision import Point, Status, percentage
 from runbook.errors import BadInput
 from runbook.intervals import MIN_BLOCKS, Estimate
 
@@ -173,8 +173,8 @@ def _regress(figures: Figures, config: str, limits: params.Limits) -> str:
             return f"limit: regress at {point.label} cannot be checked, no usable cell"
         loss = 1 - math.exp(math.fsum(values) / len(values))
         if loss > most + 1e-9:
-            said = f"loses {loss * 100:.1f} % at {point.label}"
-            return f"limit: {said}, at most {most * 100:g} % allowed"
+            said = f"loses {percentage(loss)} at {point.label}"
+            return f"limit: {said}, at most {percentage(most)} allowed"
     return ""
 
 
@@ -205,11 +205,16 @@ def _slow_first_token(
 
 def _errors(cells: Sequence[Cell], config: str, limits: params.Limits) -> str:
     own = [cell for cell in cells if cell.config == config]
-    failed = sum(cell.errors for cell in own)
-    sent = sum(max(cell.requests, cell.errors) for cell in own)
-    if failed and failed / sent > limits.error_share:
+    counted = [cell for cell in own if cell.requests]
+    failed, sent = sum(cell.errors for cell in counted), sum(cell.requests for cell in counted)
+    unknown = sum(cell.errors for cell in own if not cell.requests)
+    allowed = f"at most {percentage(limits.error_share)} allowed"
+    if unknown and limits.error_share < 1:
         return (
-            f"limit: {failed} of {sent} requests failed ({failed / sent * 100:.2g} %), "
-            f"at most {limits.error_share * 100:g} % allowed"
+            f"limit: {unknown} requests failed, and the figures do not say of how many, {allowed}"
         )
+    if failed > sent:
+        return f"limit: {failed} failed requests are told of {sent} sent: one of them is wrong"
+    if failed and failed / sent > limits.error_share:
+        return f"limit: {failed} of {sent} requests failed ({percentage(failed / sent)}), {allowed}"
     return ""

@@ -6,13 +6,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from runbook import intervals, params
-from runbook.cells import Cell
+from runbook.cells import UNLIKE_WORK, Cell
 from runbook.checks import counted
 from runbook.choose import sensitivity
-from runbook.choose.figures import Figures
+from runbook.choose.figures import Figures, point_of
 from runbook.choose.rule import Answer, Scores, Terms
 from runbook.decision import Comparison, Effect, PointEffect, percent
 from runbook.intervals import MIN_BLOCKS, Estimate, too_few
+
+_NOTE_CHARACTERS = 300
 
 
 def reason(
@@ -21,10 +23,13 @@ def reason(
     comparisons: Sequence[Comparison],
     terms: Terms,
     figures: Figures,
+    cells: Sequence[Cell],
 ) -> str:
     """Why the rule answers so, in one to three sentences."""
     by_name = {effect.config: effect for effect in effects}
     margin = f"{math.expm1(terms.log_margin) * 100:g} %"
+    if queued := hanging_on_a_queue(answer, figures, cells):
+        return queued
     if answer.status == "not_choosable":
         return _nothing_to_choose(effects, terms, figures)
     if answer.choice is None:
@@ -39,6 +44,22 @@ def reason(
     if terms.provisional:
         said += f". No interval can be given ({too_few(figures.blocks)}): the choice is provisional"
     return said + "."
+
+
+def hanging_on_a_queue(answer: Answer, figures: Figures, cells: Sequence[Cell]) -> str:
+    """Why no choice can be made where requests waited; empty where one is, or none waited."""
+    if answer.choice is not None:
+        return ""
+    weighed = [cell for cell in cells if cell.queue_limited and point_of(cell) in figures.weighed]
+    at = dict.fromkeys(
+        f"{cell.config} at {point_of(cell).label} ({_short(cell.note)})" for cell in weighed
+    )
+    if not at:
+        return ""
+    return (
+        f"the choice hangs on figures that are queue-limited: {', '.join(at)}. "
+        "Such a figure is that of a lower concurrency."
+    )
 
 
 def show(effect: Effect) -> str:
@@ -140,14 +161,22 @@ def advice(
     if answer.status == "provisional":
         blocks = f"benchmark.blocks: {max(3, figures.blocks)}"
         return (f"measure with at least {blocks}, each block in server lives of its own",)
-    void = [effect.config for effect in effects if effect.excluded.startswith("not choosable")]
+    out = {effect.config: effect.excluded for effect in effects}
+    void = [config for config, why in out.items() if why.startswith("not choosable")]
+    unlike = [config for config in void if UNLIKE_WORK in out[config]]
     if estimates[terms.baseline] is None:
         void = [terms.baseline]
     found = [
         f"see why cells of {config} are void or missing (cells.csv, column note), then measure "
         "again: runbook run PARAMS --from benchmark"
         for config in void
+        if config not in unlike
     ]
+    if unlike:
+        found.append(
+            f"measure {', '.join(unlike)} and {terms.baseline} with the same prompts, number of "
+            "requests and length of answers"
+        )
     if answer.status == "undecided" and not void:
         found.append(_more_blocks(estimates, terms, figures))
     found.append(f"or {decide_yourself}")
@@ -189,10 +218,48 @@ def notes(figures: Figures, terms: Terms, scores: Scores, cells: Sequence[Cell])
             )
         missing = figures.blocks - len(values)
         if missing and values:
-            found.append(
-                f"{config} is out of {missing} of {counted(figures.blocks, 'block')}: void cells"
-            )
+            out_of = f"{missing} of {counted(figures.blocks, 'block')}"
+            found.append(f"{config} is out of {out_of}: {_kinds_lacking(config, figures, cells)}")
     return tuple(found)
+
+
+def lacking(config: str, figures: Figures, cells: Sequence[Cell]) -> str:
+    """Which weighted figures a configuration lacks against the baseline, each with its reason."""
+    found = []
+    for point in figures.weighed:
+        for name in dict.fromkeys((config, figures.baseline)):
+            own = [cell for cell in cells if cell.config == name and point_of(cell) == point]
+            reasons = dict.fromkeys(_why_unusable(cell) for cell in own if not cell.usable)
+            if not own or reasons:
+                whose = "" if name == config else f" of {name}"
+                found.append(f"{point.label}{whose}: {'; '.join(reasons) or 'not measured'}")
+    return ", ".join(found)
+
+
+def _kinds_lacking(config: str, figures: Figures, cells: Sequence[Cell]) -> str:
+    """Void, dead or never measured: the kinds of the cells that are lacking."""
+    own = [one for one in cells if one.config in (config, figures.baseline)]
+    own = [one for one in own if point_of(one) in figures.weighed]
+    kinds = {
+        "cells that were not measured" if one.unmeasured else "void cells"
+        for one in own
+        if not one.usable
+    }
+    return " and ".join(sorted(kinds)) or "cells that were not measured"
+
+
+def _why_unusable(cell: Cell) -> str:
+    if cell.unmeasured:
+        return "not measured" + (f" ({_short(cell.note)})" if cell.note else "")
+    if cell.status == "server_died":
+        return "the server died"
+    return _short(cell.note) or "void"
+
+
+def _short(note: str) -> str:
+    """The first line of a note, cut where it is long."""
+    line = note.strip().split("\n")[0]
+    return line if len(line) <= _NOTE_CHARACTERS else line[: _NOTE_CHARACTERS - 3] + "..."
 
 
 def _open(figures: Figures, terms: Terms, scores: Scores) -> list[str]:
@@ -216,8 +283,8 @@ def _failures(figures: Figures, terms: Terms, cells: Sequence[Cell]) -> Iterator
         failed, sent = sum(one.errors for one in own), sum(one.requests for one in own)
         if failed and config not in terms.excluded:
             yield (
-                f"{config}: {failed} of {sent} requests failed in {counted(len(own), 'cell')}; "
-                "they count in no figure"
+                f"{config}: {failed} of {sent or 'an unknown number of'} requests failed in "
+                f"{counted(len(own), 'cell')}; they count in no figure"
             )
 
 

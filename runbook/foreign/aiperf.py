@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from runbook.errors import BadInput
@@ -18,7 +18,13 @@ DEFINITIONS = (
     "the acceptance length is not read from the file",
 )
 
-_TO_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}
+_TO_MS = {"ns": 1e-6, "us": 1e-3, "\u00b5s": 1e-3, "ms": 1.0}
+_TO_MS |= dict.fromkeys(("s", "sec", "seconds"), 1e3)
+_A_SECOND = ("tokens/sec", "tokens/s", "tokens/second")
+
+
+#: Names of a phase's length in seconds, where it was not bounded by a number of requests.
+_DURATIONS = ("benchmark_duration", "duration")
 
 
 def fits(value: Mapping[str, Any]) -> bool:
@@ -43,13 +49,14 @@ def read(fields: Fields) -> Iterator[Result]:
         context_tokens=_context(config),
         requests=None if good is None else good + (bad or 0),
         errors=bad,
-        output_tok_s=fields.below("output_token_throughput").measured("avg"),
-        ttft_p50_ms=_milliseconds(fields, "time_to_first_token", "p50"),
-        ttft_p99_ms=_milliseconds(fields, "time_to_first_token", "p99"),
-        tpot_p50_ms=_milliseconds(fields, "inter_token_latency", "p50"),
-        tpot_p99_ms=_milliseconds(fields, "inter_token_latency", "p99"),
+        output_tok_s=throughput(fields),
+        ttft_p50_ms=milliseconds(fields, "time_to_first_token", "p50"),
+        ttft_p99_ms=milliseconds(fields, "time_to_first_token", "p99"),
+        tpot_p50_ms=milliseconds(fields, "inter_token_latency", "p50"),
+        tpot_p99_ms=milliseconds(fields, "inter_token_latency", "p99"),
         input_tokens=fields.below("input_sequence_length").measured("avg"),
         output_tokens=fields.below("output_sequence_length").measured("avg"),
+        timed=any(phase.value.get(name) for name in _DURATIONS),
         void=tuple(_void(fields, phase)),
     )
 
@@ -81,19 +88,33 @@ def _context(config: Fields) -> int | None:
     return None if length is None else round(length)
 
 
-def _milliseconds(fields: Fields, metric: str, statistic: str) -> float | None:
+def throughput(fields: Fields) -> float | None:
+    """Output tokens a second. Raises ``BadInput`` where the file counts them by another unit."""
+    block = fields.below("output_token_throughput")
+    unit = block.text("unit") or _A_SECOND[0]
+    if unit not in _A_SECOND:
+        raise _strange_unit(fields, "output_token_throughput", unit, _A_SECOND)
+    return block.measured("avg")
+
+
+def milliseconds(fields: Fields, metric: str, statistic: str) -> float | None:
+    """A statistic of a time, by the unit that stands with it. Raises ``BadInput``."""
     block = fields.below(metric)
     value = block.measured(statistic)
     if value is None:
         return None
     unit = block.text("unit") or "ms"
     if unit not in _TO_MS:
-        raise BadInput(
-            f"{fields.place}: {metric}.unit is {unit!r}",
-            "one of " + ", ".join(_TO_MS),
-            "give the file as AIPerf wrote it",
-        )
+        raise _strange_unit(fields, metric, unit, _TO_MS)
     return value * _TO_MS[unit]
+
+
+def _strange_unit(fields: Fields, metric: str, unit: str, known: Iterable[str]) -> BadInput:
+    return BadInput(
+        f"{fields.place}: {metric}.unit is {unit!r}",
+        "one of " + ", ".join(known),
+        "give the file as the tool wrote it",
+    )
 
 
 def _void(fields: Fields, phase: Fields) -> Iterator[str]:

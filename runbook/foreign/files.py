@@ -16,7 +16,7 @@ _ENDINGS = (".csv", ".json", ".jsonl")
 _BESIDE = re.compile(
     r"(inputs|outputs|warmup|phase_manifest|run_config)\.json|(.*_)?outputs\.json"
     r"|.*\.failure\.json|.*-failure\.json|.*\.pytorch\.json|.*_raw\.jsonl"
-    r"|profile_export\.jsonl|profile_export_aiperf(_\w+)?\.csv"
+    r"|profile_export\.jsonl?|(profile_export_aiperf(_\w+)?|.*_genai_perf)\.csv"
     r"|profile_export_aiperf_(aggregate|collated|sweep|timeslices)\.json"
     r"|.*(server_metrics|gpu_telemetry|search_history)\w*\.(json|jsonl|csv)"
     r"|benchmarks\.csv|summary\.csv"

@@ -9,7 +9,7 @@ from typing import Any
 from runbook import cells
 from runbook.cells import Cell
 from runbook.errors import BadInput
-from runbook.foreign import aiperf, guidellm, sglang, vllm
+from runbook.foreign import aiperf, genai_perf, guidellm, sglang, vllm
 from runbook.foreign.document import Fields, values_in
 from runbook.foreign.result import Result
 
@@ -26,7 +26,7 @@ class Format:
 
 FORMATS = tuple(
     Format(room.TOOL, room.DEFINITIONS, room.fits, room.read)
-    for room in (guidellm, aiperf, vllm, sglang)
+    for room in (guidellm, genai_perf, aiperf, vllm, sglang)
 )
 KNOWN = ", ".join([*(one.tool for one in FORMATS), "a CSV or JSONL of cells"])
 
@@ -37,14 +37,19 @@ class UnknownForm(BadInput):
     """A text that is whole, and no result file of a tool that is known."""
 
 
-def read_text(text: str, source: str) -> list[Cell] | list[Result]:
-    """Cells of a table, or results of a tool. Raises ``BadInput`` with file and place."""
+def read_text(text: str, source: str) -> list[tuple[str, Cell]] | list[Result]:
+    """Cells of a table with their places, or results of a tool. Raises ``BadInput`` with file and
+    place."""
     if not text.strip().startswith(("{", "[")):
-        return cells.from_csv(text, source)
+        rows = cells.placed_from_csv(text, source)
+        if not rows:
+            raise BadInput(
+                f"{source}: a header and no row", "a line a cell", "measure, then choose"
+            )
+        return rows
     values = values_in(text, source)
-    rows = [value for _, value in values if isinstance(value, Mapping) and set(value) >= _NEEDED]
-    if values and len(rows) == len(values):
-        return cells.from_rows(values, source)
+    if values and all(isinstance(one, Mapping) and set(one) >= _NEEDED for _, one in values):
+        return cells.placed_from_rows(values, source)
     found = [result for place, value in values for result in _results(value, place)]
     if not found:
         raise BadInput(f"{source}: no result in it", f"a result of {KNOWN}", "measure, then choose")

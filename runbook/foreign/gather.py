@@ -9,8 +9,9 @@ from pathlib import Path
 from runbook.cells import Cell
 from runbook.errors import BadInput
 from runbook.foreign import files, formats
-from runbook.foreign.fairness import unequal
-from runbook.foreign.names import Named, name_by_path, name_by_words
+from runbook.foreign.fairness import unlike_servers
+from runbook.foreign.names import Named, PathName, name_by_words, tell_apart, words_of_path
+from runbook.foreign.repeats import Placed, each_once
 from runbook.foreign.result import Result
 
 _FOLDERS_UP = 5
@@ -18,10 +19,14 @@ _FOLDERS_UP = 5
 
 @dataclass(frozen=True)
 class Found:
-    """Cells of result files; ``notes``: what a reader of the decision must know of them."""
+    """Cells of result files; ``notes``: what a reader of the decision must know of them.
+
+    ``timed``: the configurations whose runs were bounded by time, not by a number of requests.
+    """
 
     cells: tuple[Cell, ...]
     notes: tuple[str, ...]
+    timed: frozenset[str] = frozenset()
 
 
 def gather(paths: Sequence[Path]) -> Found:
@@ -30,8 +35,8 @@ def gather(paths: Sequence[Path]) -> Found:
     All runs of a configuration count as one server life, since no tool starts servers, unless
     names of files, folders, labels or tags say ``life2`` or ``block2``. Raises ``BadInput``.
     """
-    tables: list[Cell] = []
-    results: list[tuple[Result, Named]] = []
+    tables: list[Placed] = []
+    read: list[tuple[Result, Path]] = []
     unknown: list[Path] = []
     whole_folders = [path for path in paths if path.is_dir()]
     for path in files.files_in(paths):
@@ -43,23 +48,23 @@ def gather(paths: Sequence[Path]) -> Found:
             unknown.append(path)
             continue
         for one in found:
-            if isinstance(one, Cell):
-                tables.append(one)
+            if isinstance(one, Result):
+                read.append((one, path))
             else:
-                results.append((one, _named(one, path)))
-    contexts = {one.context_tokens for one, _ in results}
-    if len(contexts) == 2 and None in contexts:  # no other length is in play than the one stated
-        results = [(replace(one, context_tokens=None), named) for one, named in results]
-    open_loops = [cell for cell in tables if cell.rate_s is not None]
-    cells = [
-        *(cell for cell in tables if cell.rate_s is None),
-        *(_cell(one, named) for one, named in results if one.concurrency),
-    ]
+                tables.append(Placed(*one))
+    results = _one_context(_named(read))
+    cells, repeats = each_once(
+        [
+            *(row for row in tables if row.cell.rate_s is None),
+            *(_cell(one, named) for one, named in results if one.concurrency),
+        ]
+    )
     notes = (
-        *(f"left out: {one.config} at {one.rate_s:g}/s: an open loop" for one in open_loops),
+        *_open_loops(tables),
+        *repeats,
         *_left_out(results, unknown),
         *_definitions(results),
-        *unequal(results),
+        *unlike_servers(results),
     )
     if not cells:
         raise BadInput(
@@ -67,38 +72,62 @@ def gather(paths: Sequence[Path]) -> Found:
             "results at a concurrency that the tool was told to keep",
             "measure with a closed loop (--max-concurrency, --concurrency), or write a CSV",
         )
-    return Found(tuple(cells), notes)
+    timed = frozenset(named.config for one, named in results if one.timed)
+    return Found(cells, notes, timed)
 
 
-def _named(result: Result, path: Path) -> Named:
-    if result.name:
-        named = name_by_words(result.name, result.concurrency)
-    else:
-        parents = path.absolute().parents
-        folders = [folder.name for folder in parents if folder.name][:_FOLDERS_UP]
-        named = name_by_path([path.stem, *folders], result.concurrency)
-    if not named.config.isprintable():
-        raise BadInput(
-            f"{result.place}: {named.config!a} is no name for a configuration",
-            "printable characters",
-            "name it in the file or by the file's name",
-        )
-    return named
+def _open_loops(rows: Sequence[Placed]) -> Iterator[str]:
+    for row in rows:
+        if row.cell.rate_s is not None:
+            yield f"left out: {row.cell.config} at {row.cell.rate_s:g}/s: an open loop"
 
 
-def _cell(result: Result, named: Named) -> Cell:
+def _one_context(results: list[tuple[Result, Named]]) -> list[tuple[Result, Named]]:
+    """Without contexts where some name one and the others none: no other length is in play."""
+    contexts = {one.context_tokens for one, _ in results}
+    if len(contexts) == 2 and None in contexts:
+        return [(replace(one, context_tokens=None), named) for one, named in results]
+    return results
+
+
+def _named(read: Sequence[tuple[Result, Path]]) -> list[tuple[Result, Named]]:
+    """Each result with its name: the label that the file bears, else by its path."""
+    by_path = iter(tell_apart([_words(one, path) for one, path in read if not one.name]))
+    found = [
+        (one, name_by_words(one.name, one.concurrency) if one.name else next(by_path))
+        for one, _ in read
+    ]
+    for one, named in found:
+        if not named.config.isprintable():
+            raise BadInput(
+                f"{one.place}: {named.config!a} is no name for a configuration",
+                "printable characters",
+                "name it in the file or by the file's name",
+            )
+    return found
+
+
+def _words(result: Result, path: Path) -> PathName:
+    parents = path.absolute().parents
+    folders = [folder.name for folder in parents if folder.name][:_FOLDERS_UP]
+    return words_of_path([path.stem, *folders], result.concurrency)
+
+
+def _cell(result: Result, named: Named) -> Placed:
     assert result.concurrency is not None
     void = list(result.void)
     if result.output_tok_s is None:
         void.append("the output throughput is unknown")
     life = named.life or 1
-    return Cell(
+    cell = Cell(
         named.config,
         life,
         life,
         result.concurrency,
         context_tokens=result.context_tokens,
         requests=result.requests or 0,
+        tokens_in=result.input_tokens,
+        tokens_out=result.output_tokens,
         output_tok_s=result.output_tok_s,
         ttft_p50_ms=result.ttft_p50_ms,
         ttft_p99_ms=result.ttft_p99_ms,
@@ -109,6 +138,7 @@ def _cell(result: Result, named: Named) -> Cell:
         status="void" if void else "ok",
         note="; ".join([*void, *result.remarks]),
     )
+    return Placed(result.place, cell, result.run or named.run)
 
 
 def _left_out(results: Sequence[tuple[Result, Named]], unknown: Sequence[Path]) -> Iterator[str]:

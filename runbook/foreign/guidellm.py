@@ -64,6 +64,7 @@ def _result(fields: Fields, name: str | None) -> Result:
         tpot_p99_ms=tpot.below("percentiles").measured("p99"),
         input_tokens=_of(metrics, "prompt_token_count").measured("mean"),
         output_tokens=_of(metrics, "output_token_count").measured("mean"),
+        timed=_is_timed(fields),
         void=(void,) if void else (),
         remarks=tuple(_remarks(metrics, totals, concurrency)),
     )
@@ -88,6 +89,13 @@ def _load(fields: Fields) -> tuple[int | None, str]:
         strategy.count("max_concurrency"),
         f"a load of the kind {kind}: no closed loop at a concurrency",
     )
+
+
+def _is_timed(fields: Fields) -> bool:
+    """Whether a length in seconds ended the run; older reports keep it among the arguments."""
+    config = fields.below("config")
+    limits = (config.below("constraints"), config, fields.below("args"))
+    return any(limit.value.get("max_seconds") for limit in limits)
 
 
 def _remarks(metrics: Fields, totals: Fields, concurrency: int | None) -> Iterator[str]:

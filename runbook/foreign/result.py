@@ -13,9 +13,10 @@ class Result:
 
     ``None`` is unknown, also where the tool wrote 0 or NaN for what it did not measure. ``name``:
     of the configuration, where the tool was told one. ``concurrency``: requests kept in flight,
-    ``None`` for a load that is no closed loop. ``input_tokens``, ``output_tokens``: mean of a
-    request. ``server``: what the server said of itself and decides speed. ``void``: why the
-    figure may not be compared; ``remarks``: what a reader must know.
+    ``None`` for a load that is no closed loop. ``run``: the mark of a repetition. ``timed``: the
+    run was bounded by time, so that a faster server completes more requests. ``input_tokens``,
+    ``output_tokens``: mean of a request. ``server``: what the server said of itself and decides
+    speed. ``void``: why the figure may not be compared; ``remarks``: what a reader must know.
     """
 
     tool: str
@@ -33,6 +34,8 @@ class Result:
     accept_length: float | None = None
     input_tokens: float | None = None
     output_tokens: float | None = None
+    run: str = ""
+    timed: bool = False
     server: Mapping[str, Any] = field(default_factory=dict)
     void: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()

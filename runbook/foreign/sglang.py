@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from runbook.cells import QUEUE_LIMITED
 from runbook.engines.sglang.info import read_info
 from runbook.foreign.document import Fields, mean
 from runbook.foreign.result import Result
@@ -105,7 +106,7 @@ def _void(fields: Fields, concurrency: int | None, cap: int | None) -> Iterator[
     if fields.text("dataset_name") == "random-ids":
         yield "prompts of random tokens: they may be measured, but never chosen from"
     if cap is not None and concurrency is not None and cap < concurrency:
-        yield f"queue-limited: the server runs {cap} at once, the load is {concurrency}"
+        yield f"{QUEUE_LIMITED}: the server runs {cap} at once, the load is {concurrency}"
     apart = _counts_apart(fields)
     if apart is not None and apart > _COUNT_LIMIT:
         yield f"its two counts of output tokens differ by {apart:.0%}: the figure is not to be used"

@@ -49,6 +49,7 @@ def read(fields: Fields) -> Iterator[Result]:
         accept_length=fields.measured("spec_decode_acceptance_length"),
         input_tokens=mean(fields.number("total_input_tokens"), completed),
         output_tokens=mean(fields.number("total_output_tokens"), completed),
+        run="" if (run := fields.count("run_number")) is None else f"run{run}",
         void=tuple(_void(fields)),
         remarks=("failed requests are not in the file",) if failed is None else (),
     )

@@ -7,7 +7,13 @@ words, before anything starts.
 
 from runbook.params.faults import options_of
 from runbook.params.kinds import BASELINE, FORMS, Format, Level, is_everywhere
-from runbook.params.loading import from_values, load
+from runbook.params.loading import (
+    ChoiceTerms,
+    choose_from_values,
+    from_values,
+    load,
+    load_choice,
+)
 from runbook.params.model import (
     ApiKey,
     Benchmark,
@@ -32,6 +38,7 @@ __all__ = [
     "FORMS",
     "ApiKey",
     "Benchmark",
+    "ChoiceTerms",
     "Choose",
     "Configuration",
     "Format",
@@ -48,8 +55,10 @@ __all__ = [
     "Stack",
     "Strict",
     "Workload",
+    "choose_from_values",
     "from_values",
     "is_everywhere",
     "load",
+    "load_choice",
     "options_of",
 ]

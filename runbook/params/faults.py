@@ -6,7 +6,7 @@ import difflib
 import json
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
 import pydantic
@@ -17,13 +17,17 @@ from runbook.params.model import Disagreement, Params, Strict
 
 
 def explain(
-    error: pydantic.ValidationError, source: str, origins: Mapping[str, str]
+    error: pydantic.ValidationError,
+    source: str,
+    origins: Mapping[str, str],
+    matters: Callable[[Mapping[str, Any]], bool] = lambda _: True,
 ) -> ParameterError:
     """The first fault of a ``ValidationError`` in our words, the others listed behind it.
 
-    ``origins``: where a key came from, if not from ``source``.
+    ``origins``: where a key came from, if not from ``source``. ``matters``: which details count.
     """
-    faults = [_fault(dict(detail), source, origins) for detail in error.errors(include_url=False)]
+    details = [dict(detail) for detail in error.errors(include_url=False)]
+    faults = [_fault(detail, source, origins) for detail in details if matters(detail)]
     first, *others = sorted(faults, key=lambda fault: fault.near is None)
     if others:
         first.do += "".join(f"\n  also: {other.found}; wanted: {other.wanted}" for other in others)

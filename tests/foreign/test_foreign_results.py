@@ -95,7 +95,7 @@ def test_a_sweep_counts_each_run_once_and_as_one_life():
 def test_the_published_figures_decide_alike_from_every_tool():
     rule = params.Choose(mix=MIX)
     for tool in TOOLS:
-        decision, verdict = choose_from_files([CASES / tool], rule)
+        decision, verdict = choose_from_files([CASES / tool], params.ChoiceTerms(rule, {}))
         assert (decision.status, decision.choice) == ("provisional", "topk1"), tool
         assert verdict.ok
         assert decision.costs == ("C=1 loses 6.4 %", "C=100 is a tie (+0.2 %)")
@@ -118,8 +118,10 @@ def test_labels_and_older_forms():
 
 
 def test_two_tools_side_by_side_are_named():
-    notes = gather([CASES / "sglang" / "baseline.jsonl", CASES / "vllm"]).notes
+    notes = gather([CASES / "sglang" / "baseline.jsonl", CASES / "aiperf" / "topk1"]).notes
     assert any("differ by definition" in note for note in notes)
+    with pytest.raises(BadInput, match=r"(?s)baseline at C=1.*baseline.jsonl.*baseline-c1.json"):
+        gather([CASES / "sglang" / "baseline.jsonl", CASES / "vllm"])
 
 
 def test_jsonl_of_cells_and_a_run_folder(tmp_path):
@@ -206,8 +208,8 @@ def test_unlike_work_and_unlike_servers_are_named(tmp_path):
             server_info__attention_backend="flashinfer",
         )
     )
-    notes = "\n".join(gather([tmp_path]).notes)
-    assert "C=1: mean output tokens differ: baseline 200.0, topk1 187.5" in notes
+    notes = "\n".join(choose_from_files([tmp_path], None)[0].notes)
+    assert "output tokens of a request at C=1 differ: baseline 200.0, topk1 187.5" in notes
     assert "servers differ in attention_backend: baseline triton, topk1 flashinfer" in notes
     assert "api_key" not in notes
 
@@ -319,17 +321,17 @@ def test_bytes_and_folders_that_cannot_be_read(tmp_path):
     [
         (["topk1-c30"], 30, Named("topk1", None)),
         (["topk1-c30"], 8, Named("topk1-c30", None)),
-        (["k2.5-topk1_run2"], 8, Named("k2.5-topk1", None)),
+        (["k2.5-topk1_run2"], 8, Named("k2.5-topk1", None, "run2")),
         (["eagle3-life2-c8"], 8, Named("eagle3", 2)),
         (["profile_export_aiperf", "concurrency_8", "eagle3"], 8, Named("eagle3", None)),
         (
             ["profile_export_aiperf", "concurrency_8", "trial_0002", "profile_runs", "x"],
             8,
-            Named("x", None),
+            Named("x", None, "trial2"),
         ),
         (["benchmarks", "block2", "eagle3"], 8, Named("eagle3", 2)),
-        (["run=0", "SERVE--lean-BENCH--max_concurrency=8"], 8, Named("lean", None)),
-        (["run=0", "BENCH--max_concurrency=8", "lean"], 8, Named("lean", None)),
+        (["run=0", "SERVE--lean-BENCH--max_concurrency=8"], 8, Named("lean", None, "run0")),
+        (["run=0", "BENCH--max_concurrency=8", "lean"], 8, Named("lean", None, "run0")),
         (["openai-infqps-concurrency8-Kimi-20261130-101010", "lean"], 8, Named("lean", None)),
         (["sglang_1130_1000_sharegpt", "lean"], 8, Named("lean", None)),
         (["benchmarks"], 8, Named("benchmarks", None)),
