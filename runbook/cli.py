@@ -196,6 +196,14 @@ def facts(
     sys.exit(0 if report.verdict.ok else 1)
 
 
+_TRAFFIC_UNIT = click.option(
+    *("--traffic-unit", "traffic_units"),
+    metavar="FIELD=UNIT",
+    multiple=True,
+    help="Unit of a time in LOG: s, ms, us, ns.",
+)
+
+
 @verbs.command()
 @click.argument(
     "words",
@@ -206,12 +214,7 @@ def facts(
 )
 @click.option("--baseline", default="baseline", metavar="NAME", help="The reference in the files.")
 @click.option("--traffic", metavar="LOG", type=click.Path(path_type=Path), help="Weigh by a log.")
-@click.option(
-    *("--traffic-unit", "units"),
-    metavar="FIELD=UNIT",
-    multiple=True,
-    help="Unit of a time in LOG: s, ms, us, ns.",
-)
+@_TRAFFIC_UNIT
 @click.option("--mix", metavar="C=SHARE,...", help="Share of time, like 1=0.15,30=0.6,100=0.25.")
 @click.option("--margin", metavar="SHARE", help="What a gain must exceed, like 0.02 or 2%.")
 @click.option(
@@ -225,7 +228,7 @@ def choose(
     words: tuple[Path, ...],
     baseline: str,
     traffic: Path | None,
-    units: tuple[str, ...],
+    traffic_units: tuple[str, ...],
     mix: str | None,
     margin: str | None,
     limits: tuple[str, ...],
@@ -245,7 +248,7 @@ def choose(
 
     measurements, params_file = choosing.split_words(words)
     terms = choosing.terms_of(params_file, mix, margin, limits)
-    declared = parse_units(units)
+    declared = parse_units(traffic_units)
     decision, verdict = choosing.choose_from_files(measurements, terms, baseline, traffic, declared)
     click.echo(decision.to_json() if as_json else choosing.as_text(decision))
     click.echo(verdict, err=as_json)
@@ -259,6 +262,7 @@ def choose(
 @click.option("--output-tokens", default=128, show_default=True, type=click.IntRange(2, 131072))
 @click.option("--rate", metavar="LIST", help="Open loops: Poisson arrivals a second, like 0.5,2.")
 @click.option("--arrivals", metavar="LOG", type=click.Path(path_type=Path), help="As in a log.")
+@_TRAFFIC_UNIT
 @click.option("--prompts", metavar="FILE", default="builtin", help="Own, ShareGPT or OpenAI form.")
 @click.option("--system", metavar="FILE", default="", help="The system message all prompts share.")
 @click.option("--turns", type=click.Choice(["last", "every"]), default="last", help="To answer.")

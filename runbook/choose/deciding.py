@@ -41,7 +41,7 @@ def decide(
     """
     figures, terms = _prepare(cells, rule, configurations, baseline)
     scores = {config: figures.scores(config) for config in figures.configs}
-    answer = _rule.ask(scores, terms)
+    by_rule = answer = _rule.ask(scores, terms)
     if words.hanging_on_a_queue(answer, figures, cells):
         answer = Answer("undecided", None)
     estimates = {config: _rule.estimate_of(own, terms) for config, own in scores.items()}
@@ -66,7 +66,7 @@ def decide(
         points=points,
         winners=_winners(figures, terms),
         costs=words.costs(answer.choice, points),
-        flips=sensitivity.find_flips(figures, terms, answer, limited),
+        flips=sensitivity.find_flips(figures, terms, by_rule, limited),
         crossovers=sensitivity.find_crossovers(figures),
         advice=words.advice(*(answer, estimates, effects, terms, figures, rule.expected or "")),
         notes=(*words.notes(figures, terms, scores, cells), *words.look(rule, figures)),

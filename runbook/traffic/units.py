@@ -22,7 +22,7 @@ _EPOCH_S = (1.4e9, 2.5e9)
 _NO_CLOCK_S = 1e10
 
 #: What a request to a language model takes, in seconds, with room to both sides.
-_TOOK_S = (0.02, 3600.0)
+_TOOK_S = (0.05, 3600.0)
 
 _OPTION = "--traffic-unit"
 

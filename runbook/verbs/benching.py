@@ -60,7 +60,7 @@ class Asked:
     ``prompts``, ``system``, ``turns``, ``send``: as in ``params.Workload``. ``model``: ``None``
     for the only one there is. ``life``: number of the server life; give another one after each
     restart. ``rates_s``: open loops instead, a cell for each rate of Poisson arrivals;
-    ``arrivals``: one with those of a log.
+    ``arrivals``: one with those of a log; ``traffic_units``: FIELD=UNIT of times in that log.
     """
 
     url: str
@@ -73,6 +73,7 @@ class Asked:
     send: tuple[Literal["tools", "images"], ...] = ()
     rates_s: tuple[float, ...] = ()
     arrivals: Path | None = None
+    traffic_units: tuple[str, ...] = ()
     name: str = "endpoint"
     model: str | None = None
     api_key_file: str | None = None
@@ -134,8 +135,9 @@ def _cells(asked: Asked) -> Iterator[tuple[Cell, tuple[float, ...]]]:
     for rate_s in asked.rates_s:
         yield replace(cell, rate_s=rate_s), poisson(rate_s, asked.requests, _SEED)
     if asked.arrivals:
-        served = traffic.read_log(read_text(asked.arrivals), str(asked.arrivals))
-        arrivals_s = recorded((one.begin_s for one in served), asked.requests)
+        units = traffic.parse_units(asked.traffic_units)
+        log = traffic.Log(read_text(asked.arrivals), str(asked.arrivals), units, ends=False)
+        arrivals_s = recorded(log.begins_s(), asked.requests)
         rate_s = len(arrivals_s) / max(arrivals_s[-1], 1e-9)
         yield replace(cell, rate_s=rate_s), arrivals_s
     if not asked.rates_s and not asked.arrivals:
