@@ -38,8 +38,10 @@ RUN_ELSEWHERE = {
 #: Commands that run here as they stand.
 RUN_HERE = {
     ".venv/bin/runbook choose tests/cases/foreign/vllm",
-    ".venv/bin/runbook choose tests/cases/foreign/sglang "
-    "tests/cases/foreign/guidellm-labelled.json",
+    ".venv/bin/runbook choose tests/cases/foreign/sglang/baseline.jsonl "
+    "tests/cases/foreign/aiperf/topk1",
+    ".venv/bin/runbook choose docs/example-run/cells.csv --mix 1=70%,8=30% --margin 2% "
+    "--limit 1=10%",
     ".venv/bin/papermill notebooks/01_verify_stack.ipynb /tmp/01.ipynb -f params/rehearsal.yaml",
     ".venv/bin/runbook check params/rehearsal.yaml",
     ".venv/bin/runbook status docs/example-run",

@@ -42,7 +42,7 @@ def url() -> Iterator[str]:
 def test_open_loops_by_rate_and_by_log_are_measured_and_not_chosen_from(url, tmp_path):
     log = tmp_path / "log.jsonl"
     begins = (10.0, 10.02, 10.05, 10.3)
-    log.write_text("\n".join(json.dumps({"start": at, "end": at + 1}) for at in begins))
+    log.write_text("\n".join(json.dumps({"sent_s": at}) for at in begins))
     out = tmp_path / "out"
     said: list[str] = []
     bench(
@@ -117,7 +117,8 @@ def test_a_server_is_measured_and_the_next_one_beside_it(url, tmp_path):
     assert {line["tokens_out"] for line in lines} == {8, 4}
     asked_for = json.loads((tmp_path / "workload.json").read_text())
     assert asked_for["prompts"] >= 60
-    assert choose_from_files([tmp_path], None)[0].status == "provisional"
+    decision, _ = choose_from_files([tmp_path], None)
+    assert decision.choice is None and "baseline 8.0, shorter 4.0" in decision.reason
 
 
 def test_a_life_that_is_measured_again_is_asked_other_prompts(url, tmp_path):
