@@ -68,7 +68,8 @@ def hold_against(cells: Sequence[Cell], terms: Terms) -> Compared:
             reason = "; ".join(filter(None, [said, reason]))
         elif said:
             notes.append(said)
-        found.append(_voided(cell, f"{UNLIKE_WORK}: {reason}") if reason else cell)
+        unlike = reason and cell.usable
+        found.append(_voided(cell, f"{UNLIKE_WORK}: {reason}") if unlike else cell)
     return Compared(tuple(found), tuple(dict.fromkeys(notes)))
 
 

@@ -10,6 +10,8 @@ from runbook.cells import Cell
 from runbook.checks import counted
 from runbook.decision import Decision, percent
 from runbook.engines.base import SUSPICIOUS_ACCEPTANCE
+from runbook.engines.sglang.options import read_options
+from runbook.engines.sglang.releases import SPECULATION_CAP
 
 _CAPS = ("--max-running-requests", "--max-num-seqs", "--parallel", "-np")
 _RANKS = ("--data-parallel-size", "--dp-size", "--dp")
@@ -31,6 +33,7 @@ def find_notes(
     """Sentences for the reader of a decision; ``args`` as in ``ChoiceTerms``, maybe empty."""
     return (
         *_undeclared(cells, args),
+        *_silent_caps(cells, args),
         *_acceptance(decision, cells, args),
         *_drift(cells),
         *_shared_lives(cells),
@@ -44,6 +47,18 @@ def _undeclared(cells: Sequence[Cell], args: Mapping[str, Sequence[str]]) -> Ite
             yield f"{name}: not measured (it is declared, and the figures hold none of it)"
     for name in sorted(measured - set(args)) if args else ():
         yield f"{name}: measured, and not among the declared configurations"
+
+
+def _silent_caps(cells: Sequence[Cell], args: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Speculation on SGLang without a declared cap runs fewer at once than are asked."""
+    most = max((cell.concurrency for cell in cells), default=0)
+    for config, own in args.items():
+        options = read_options(own)
+        if most > SPECULATION_CAP and options.speculates and _number(own, _CAPS) is None:
+            yield (
+                f"{config}: without --max-running-requests SGLang runs {SPECULATION_CAP} at once "
+                f"under speculation, and figures at up to C={most} are compared"
+            )
 
 
 def _acceptance(

@@ -169,6 +169,8 @@ def limited_points(figures: Figures, limits: params.Limits) -> dict[Point, float
 def _regress(figures: Figures, config: str, limits: params.Limits) -> str:
     for point, most in limited_points(figures, limits).items():
         values = list(figures.at_point(config, point).values())
+        if not values and figures.weights.get(point, 0) > 0:
+            continue  # not choosable for that reason already: void is not slow
         if not values:
             return f"limit: regress at {point.label} cannot be checked, no usable cell"
         loss = 1 - math.exp(math.fsum(values) / len(values))

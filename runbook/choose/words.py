@@ -253,7 +253,7 @@ def _why_unusable(cell: Cell) -> str:
         return "not measured" + (f" ({_short(cell.note)})" if cell.note else "")
     if cell.status == "server_died":
         return "the server died"
-    return _short(cell.note) or "void"
+    return _short(cell.note) or ("no figure" if cell.status == "ok" else "void")
 
 
 def _short(note: str) -> str:

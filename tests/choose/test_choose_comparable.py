@@ -128,6 +128,26 @@ def test_a_decision_that_hangs_on_a_queue_is_undecided(rule, how):
     assert decide(found, rule({8: 1})).choice == "a"
 
 
+@pytest.mark.parametrize("how", ["unequal work", "queue"])
+def test_a_limit_at_a_point_that_is_not_comparable_chooses_no_baseline(rule, how):
+    """What cannot be compared is not slow: the limit does not take the candidate's place."""
+    lost = 30 if how == "unequal work" else 0
+    cells = [cell("baseline", requests=64), cell("a", requests=64, errors=lost)]
+    found = held(*cells, caps={"a": 4} if how == "queue" else {}).cells
+    terms = rule({8: 1}, limits=params.Limits(max_regress={"8": 0.1}, error_share=1.0))
+    decision = decide(found, terms)
+    assert decision.choice is None and not verdict(decision, terms).ok
+
+
+def test_speculation_without_a_declared_cap_is_told(rule):
+    cells = [cell("baseline", 100), cell("a", 100, 140.0)]
+    args = {"a": ["--speculative-algorithm", "EAGLE3"], "baseline": []}
+    told = find_notes(decide(cells, rule({100: 1})), cells, args)
+    assert any("a: without --max-running-requests SGLang runs 48" in note for note in told)
+    args["a"] += ["--max-running-requests=128"]
+    assert not find_notes(decide(cells, rule({100: 1})), cells, args)
+
+
 def test_a_cap_as_great_as_the_load_limits_nothing():
     cells = cell("baseline", 48), replace(cell("a", 48), running=47.2)
     assert not is_out(held(*cells, caps={"a": 48}), "a")
