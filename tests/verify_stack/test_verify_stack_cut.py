@@ -45,7 +45,7 @@ NEEDS = {
         "cpu_settings": "swappiness:10\n",
         "huge_pages": "HugePages_Total:       0\n",
     },
-    "lscpu.txt": {"numa": END},
+    "lscpu.txt": {"numa": END, "virtual_machine": END},
     "kernel-log.txt": {"kernel_log": END},
     "systemctl-version.txt": {},
     "systemctl-is-system-running.txt": {"systemd": "running"},
