@@ -227,7 +227,7 @@ def carry_attributes(
     for name, value in _OF_A_SERVICE.items():
         if found.get(name) not in (None, value):
             carried[name] = found[name]
-    if found.get("io_class") not in (None, "none"):
+    if not _follows_nice(found):
         carried["io_class"] = found["io_class"]
         if found.get("io_priority") is not None:
             carried["io_priority"] = found["io_priority"]
@@ -242,6 +242,14 @@ def carry_attributes(
         notes.append(f"could not be seen, and is as in any service: {', '.join(unseen)}")
     numa, said = _memory(found, plain)
     return {**carried, **numa}, [*notes, *said]
+
+
+def _follows_nice(found: Mapping[str, Any]) -> bool:
+    """Whether its class at the disk is that of its nice value: some kernels tell that one where
+    none was set."""
+    io_class, nice = found.get("io_class"), found.get("nice") or 0
+    follows = ("best-effort", (nice + 20) // 5)
+    return io_class in (None, "none") or (io_class, found.get("io_priority")) == follows
 
 
 def _memory(found: Mapping[str, Any], plain: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
