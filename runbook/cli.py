@@ -328,11 +328,12 @@ def compare(before: Path, after: Path, as_json: bool) -> None:
 @click.option("--pid", type=click.IntRange(min=1), help="The process that was started by hand.")
 @click.option("--unit", "unit_name", metavar="NAME", help="The unit that runs it.")
 @click.option("--to", type=click.Path(path_type=Path), help="The file (default: printed).")
-def adopt(pid: int | None, unit_name: str | None, to: Path | None) -> None:
+@click.option("--model", metavar="PATH", help="Its model, where its arguments name none.")
+def adopt(pid: int | None, unit_name: str | None, to: Path | None, model: str | None) -> None:
     """Turn a running server of this machine into a parameters file; the server is left alone."""
     from runbook.verbs import adopting
 
-    click.echo(adopting.adopt(pid, unit_name, to), nl=to is not None)
+    click.echo(adopting.adopt(pid, unit_name, to, model), nl=to is not None)
 
 
 @verbs.group()

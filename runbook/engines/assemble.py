@@ -47,6 +47,8 @@ def assemble_spec(
         memlock=service.memlock,
         credentials={KEY_CREDENTIAL: server.api_key.file} if server.api_key else {},
         files=files or {},
+        limits={str(name): most for name, most in service.limits.items()},
+        process=server.process.given(),
     )
 
 

@@ -88,6 +88,8 @@ def prove_process(service: Service) -> Iterator[Proof]:
     ):
         yield compare.prove_equal(name, wanted, found, origin)
     yield compare.prove_limits(spec, process["limits"])
+    if spec.process:
+        yield compare.prove_attributes(spec, process["attributes"])
 
 
 def set_by_server(service: Service) -> dict[str, str]:

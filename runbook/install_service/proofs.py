@@ -11,7 +11,8 @@ from typing import Any, Literal
 from runbook.checks import Verdict
 from runbook.engines.base import ServerInfo
 from runbook.intervals import prediction_interval
-from runbook.launch.spec import MANAGER_SETS, LaunchSpec
+from runbook.launch.spec import KERNEL_NAMES, MANAGER_SETS, LaunchSpec
+from runbook.probe.attributes import numbers_in
 
 #: Of a new life that is as it should be, one in a hundred may fall outside by its luck.
 SPEED_CONFIDENCE = 0.99
@@ -161,9 +162,6 @@ def prove_equal(name: str, wanted: object, found: object, origin: Origin = "meas
     return judge(name, [f"{found}, {origin} {wanted}"] if found != wanted else [], f"{found}")
 
 
-_KERNEL_NAMES = {"nofile": "Max open files", "memlock": "Max locked memory"}
-
-
 def prove_limits(spec: LaunchSpec, limits: Mapping[str, str] | None) -> Proof:
     """Effective limits; one that the host clips is not provable here."""
     if limits is None:
@@ -171,9 +169,9 @@ def prove_limits(spec: LaunchSpec, limits: Mapping[str, str] | None) -> Proof:
     clipped: list[str] = []
     wrong: list[str] = []
     seen: list[str] = []
-    for field, kernel_name in _KERNEL_NAMES.items():
-        declared: int | None = getattr(spec, field)
-        found = _limit(limits.get(kernel_name, ""))
+    asked = {"nofile": spec.nofile, "memlock": spec.memlock, **spec.limits}
+    for field, declared in asked.items():
+        found = _limit(limits.get(KERNEL_NAMES[field], ""))
         seen.append(f"{field} {_words(found)}")
         if found != declared:
             short = found is not None and (declared is None or found < declared)
@@ -183,6 +181,38 @@ def prove_limits(spec: LaunchSpec, limits: Mapping[str, str] | None) -> Proof:
     if clipped and not wrong:
         return unprovable("limits", "the host clips: " + "; ".join(clipped))
     return judge("limits", wrong + clipped, ", ".join(seen))
+
+
+def prove_attributes(spec: LaunchSpec, found: Mapping[str, Any] | None) -> Proof:
+    """Processors, memory nodes, priorities and umask that were asked for, as the process has them.
+
+    ``found`` is as ``probe.attributes`` reads it. More than was asked for of what the host allows
+    less of is not provable here."""
+    name = "processors and priorities"
+    found = found or {}
+    told = {one: found.get(one) for one in spec.process}
+    silent = [one for one, value in told.items() if value is None]
+    if silent:
+        return unprovable(name, f"it cannot be read: {', '.join(silent)}")
+    numbers = ("cpus", "numa_nodes")
+    wrong: list[str] = []
+    clipped: list[str] = []
+    for one, wanted in spec.process.items():
+        value = told[one]
+        if one in numbers and numbers_in(str(value)) == numbers_in(str(wanted)):
+            continue
+        if one not in numbers and _plain(value) == _plain(wanted):
+            continue
+        less = one == "oom_score_adjust" and int(str(value)) > int(wanted)
+        (clipped if less else wrong).append(f"{one} is {value}, measured {wanted}")
+    if clipped and not wrong:
+        return unprovable(name, "the host clips: " + "; ".join(clipped))
+    return judge(name, wrong + clipped, ", ".join(f"{one} {value}" for one, value in told.items()))
+
+
+def _plain(value: object) -> str:
+    """A value as text; of numbers with leading zeros, like a umask, only the number."""
+    return str(value).lstrip("0") or "0"
 
 
 def _limit(text: str) -> int | None:

@@ -25,7 +25,7 @@ from runbook.launch import systemd
 from runbook.launch.resting import Seen, as_text, bring_back
 from runbook.launch.spec import STATE, UNITS
 from runbook.launch.systemd import watched
-from runbook.launch.unit import is_untouched
+from runbook.launch.unit import is_managed, is_untouched
 from runbook.launch.unit_file import parse_unit
 
 
@@ -71,8 +71,8 @@ def put_back(host: Host, plan: Plan) -> str:
             systemd.enable(host, one.unit)
         if one.active:
             try:
-                bring_back(host, [one])
-                outcome += f"; {one.unit} was brought back and answers"
+                back = bring_back(host, [one])
+                outcome += f"; {one.unit} was {back[one.unit]}"
             except NotProved as error:
                 outcome += f"; {error.found}"
     noted, path = plan.facts.replaced_text, plan.facts.places.replaced
@@ -116,6 +116,8 @@ def _start_again(host: Host, unit: str, text: str, was_active: bool) -> str:
         start(host, unit, text, "restart")
     except HostFailed as error:
         return f"was put back and does NOT serve either: {error.found}"
+    if not (is_managed(text) and "\nExecStartPost=" in text):
+        return "was put back and started; whether it serves was not asked"
     return "was brought back and serves"
 
 

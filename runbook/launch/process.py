@@ -17,7 +17,8 @@ from runbook.redaction import redact
 
 class ProcessLauncher(Launcher):
     """Starts servers as ``spec`` says, as systemd would: own session, whole environment, umask
-    022, no input, limits as far as they are allowed here. Their output goes to ``log_dir``."""
+    022 unless another is asked for, no input, limits as far as they are allowed here. Their output
+    goes to ``log_dir``."""
 
     kind = "process"
 
@@ -43,7 +44,8 @@ class ProcessLauncher(Launcher):
             log=str(log.absolute()),
             cwd=spec.cwd,
             user=spec.user,
-            limits={"nofile": spec.nofile, "memlock": spec.memlock},
+            limits={"nofile": spec.nofile, "memlock": spec.memlock, **spec.limits},
+            process=spec.process,
             credentials=spec.credentials,
         )
         owned = Owned(job, self.log_dir / f"{name}.owner.log")

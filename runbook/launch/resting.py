@@ -42,6 +42,23 @@ class Seen:
         there = not self.ports or bool(set(self.ports) & set(now.ports))
         return now.active and there and (now.answers or not self.answers)
 
+    def how_it_is_back(self, now: Seen) -> str:
+        """What is known of it once it serves again: no more than was seen before it was stopped.
+
+        A unit whose server runs elsewhere (a detached one, a container) is active and listens
+        nowhere; of one that listens at several ports nobody knows which speaks HTTP.
+        """
+        if self.answers:
+            return "brought back and answers"
+        both = ", ".join(str(port) for port in self.ports if port in now.ports)
+        if both:
+            return f"brought back and listens at {both}; whether it answers was not asked"
+        where = f" (it listens at {', '.join(map(str, now.ports))} now)" if now.ports else ""
+        return (
+            f"started again{where}; whether it serves is not known: nothing of it was seen to "
+            "listen before it was stopped"
+        )
+
 
 S = TypeVar("S", bound=Seen)
 
@@ -140,11 +157,11 @@ def resting(host: Host, units: Sequence[str], say: Say) -> Iterator[tuple[Seen, 
                 host.run("systemctl", "stop", "--", one.unit, timeout_s=PATIENCE_S)
             yield stopped
         finally:
-            bring_back(host, stopped)
+            back = bring_back(host, stopped)
             host.remove(RECORD)
             rested_s = time.monotonic() - began
-            for one in stopped:
-                say(f"{one.unit}: brought back and answers, after {rested_s:.0f} s of rest")
+            for unit, how in back.items():
+                say(f"{unit}: after {rested_s:.0f} s of rest {how}")
 
 
 def _left_by_another(host: Host, units: Sequence[str]) -> list[Seen]:
@@ -156,8 +173,9 @@ def _left_by_another(host: Host, units: Sequence[str]) -> list[Seen]:
     return [known.get(unit) or see(host, unit) for unit in units]
 
 
-def bring_back(host: Host, units: Sequence[Seen]) -> None:
-    """Start units and wait until they listen and answer where they did.
+def bring_back(host: Host, units: Sequence[Seen]) -> dict[str, str]:
+    """Start units and wait until they listen and answer where they did; unit -> what is known of
+    it then.
 
     Raises ``NotProved`` for the first that does not; the others are started all the same.
     """
@@ -169,6 +187,7 @@ def bring_back(host: Host, units: Sequence[Seen]) -> None:
             failed.append(_not_back(one, error.found))
     if failed:
         raise failed[0]
+    back = {}
     deadline = time.monotonic() + PATIENCE_S
     for one in units:
         while not one.serves_again(now := see(host, one.unit)):
@@ -176,6 +195,8 @@ def bring_back(host: Host, units: Sequence[Seen]) -> None:
                 silent = "without an answer, " if one.answers and not now.answers else ""
                 raise _not_back(one, f"{silent}it listens at {now.ports}, before at {one.ports}")
             time.sleep(0.2)
+        back[one.unit] = one.how_it_is_back(now)
+    return back
 
 
 def _not_back(one: Seen, why: str) -> NotProved:

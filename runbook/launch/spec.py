@@ -8,6 +8,7 @@ import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 #: Variables that the service manager itself sets in every process it starts (systemd 252-257).
 #: Environments are compared without them; nothing else is ever left out.
@@ -24,6 +25,27 @@ MANAGER_SETS = frozenset(
         "SYSTEMD_NSS_DYNAMIC_BYPASS",
     }
 )
+
+
+#: Resource limits by the name a launch has them under, as /proc/PID/limits calls them.
+KERNEL_NAMES = {
+    "nofile": "Max open files",
+    "memlock": "Max locked memory",
+    "cpu": "Max cpu time",
+    "fsize": "Max file size",
+    "data": "Max data size",
+    "stack": "Max stack size",
+    "core": "Max core file size",
+    "rss": "Max resident set",
+    "nproc": "Max processes",
+    "as": "Max address space",
+    "locks": "Max file locks",
+    "sigpending": "Max pending signals",
+    "msgqueue": "Max msgqueue size",
+    "nice": "Max nice priority",
+    "rtprio": "Max realtime priority",
+    "rttime": "Max realtime timeout",
+}
 
 
 #: Where the runbook keeps its files on a host, a folder a unit.
@@ -43,6 +65,9 @@ class LaunchSpec:
     bytes, ``None`` for no limit (infinity). ``credentials``: name -> absolute path of a file that
     the server finds as ``$CREDENTIALS_DIRECTORY/name``; the content is never part of the spec.
     ``files``: path -> text of programs of the runbook that are to be there before a start.
+    ``limits``: further resource limits by their names in systemd, in small letters. ``process``:
+    what else the process has, by the names of ``server.process`` in the parameters: processors,
+    memory nodes, priorities. What is not named in them is as the manager gives it.
     """
 
     argv: tuple[str, ...]
@@ -53,6 +78,8 @@ class LaunchSpec:
     memlock: int | None = None
     credentials: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, int | None] = field(default_factory=dict)
+    process: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def interpreter(self) -> str:
@@ -62,8 +89,9 @@ class LaunchSpec:
     def fingerprint(self) -> str:
         """SHA-256 (hex) over every field: equal fingerprints are equal launches."""
         fields = asdict(self)
-        if not self.files:
-            del fields["files"]
+        for name in ("files", "limits", "process"):
+            if not fields[name]:
+                del fields[name]
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
     def shell_command(self) -> str:

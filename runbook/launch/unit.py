@@ -51,6 +51,20 @@ SANDBOX: tuple[tuple[str, str | None, str], ...] = (
 )
 
 
+#: What of ``LaunchSpec.process`` is which setting of a unit.
+PROCESS_SETTINGS = {
+    "cpus": "CPUAffinity",
+    "numa_policy": "NUMAPolicy",
+    "numa_nodes": "NUMAMask",
+    "nice": "Nice",
+    "io_class": "IOSchedulingClass",
+    "io_priority": "IOSchedulingPriority",
+    "cpu_policy": "CPUSchedulingPolicy",
+    "cpu_priority": "CPUSchedulingPriority",
+    "oom_score_adjust": "OOMScoreAdjust",
+    "umask": "UMask",
+}
+
 #: A section of a unit: its name, and keys with their values.
 Section = tuple[str, Iterable[tuple[str, str]]]
 
@@ -193,7 +207,11 @@ def _service_lines(spec: LaunchSpec, settings: UnitSettings) -> Iterator[tuple[s
     yield from _life_lines(settings)
     yield "LimitNOFILE", "infinity" if spec.nofile is None else str(spec.nofile)
     yield "LimitMEMLOCK", "infinity" if spec.memlock is None else str(spec.memlock)
-    yield "OOMScoreAdjust", "-500"
+    for name, limit in sorted(spec.limits.items()):
+        yield f"Limit{name.upper()}", "infinity" if limit is None else str(limit)
+    process = {"oom_score_adjust": -500, **spec.process}
+    for name, value in process.items():
+        yield PROCESS_SETTINGS[name], str(value)
     yield "LogRateLimitIntervalSec", "0"
     for option, sandbox, _why in SANDBOX:
         if sandbox is not None:

@@ -27,9 +27,10 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True)
 class Job:
-    """What an owner starts. ``env`` is whole; ``log`` gets both outputs, ``cgroup`` is the folder
-    in which a cgroup is made; ``lock`` is a file that only one owner at a time can hold;
-    ``at_end`` are commands that run, with ``env``, once everything has ended."""
+    """What an owner starts. ``env`` is whole; ``log`` gets both outputs; ``limits`` and ``process``
+    are as in ``LaunchSpec``; ``cgroup`` is the folder in which a cgroup is made; ``lock`` is a file
+    that only one owner at a time can hold; ``at_end`` are commands that run, with ``env``, once
+    everything has ended."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
@@ -37,6 +38,7 @@ class Job:
     cwd: str = "/"
     user: str = ""
     limits: Mapping[str, int | None] = field(default_factory=dict)
+    process: Mapping[str, Any] = field(default_factory=dict)
     credentials: Mapping[str, str] = field(default_factory=dict)
     lock: str | None = None
     cgroup: str | None = None

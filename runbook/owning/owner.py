@@ -26,6 +26,7 @@ import json
 import os
 import pwd
 import resource
+import runpy
 import select
 import shutil
 import signal
@@ -41,7 +42,6 @@ from typing import Any, NoReturn
 PREFIX = "runbook-owner-"
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-LIMITS = {"nofile": resource.RLIMIT_NOFILE, "memlock": resource.RLIMIT_MEMLOCK}
 CLEAN_UP_S = 4.0
 AT_END_S = 10.0
 
@@ -196,7 +196,7 @@ def copy_credentials(credentials: dict[str, str], user: str) -> str:
 
 def set_limit(name: str, wanted: int | None) -> int | None:
     """Set a limit, clipped to what is allowed here; the effective value, ``None`` for infinity."""
-    kind = LIMITS[name]
+    kind = getattr(resource, "RLIMIT_" + name.upper())
     hard = resource.getrlimit(kind)[1]
     tries = [resource.RLIM_INFINITY if wanted is None else wanted]
     if name == "nofile" and wanted is None:
@@ -207,6 +207,13 @@ def set_limit(name: str, wanted: int | None) -> int | None:
             break
     soft = resource.getrlimit(kind)[0]
     return None if soft == resource.RLIM_INFINITY else soft
+
+
+def set_attributes(wanted: dict[str, Any]) -> None:
+    """Processors, memory nodes, priorities and umask, where any are asked for."""
+    if wanted:
+        path = Path(__file__).parents[1] / "probe" / "attributes.py"
+        runpy.run_path(str(path))["set_attributes"](wanted)
 
 
 def become(user: str) -> None:
@@ -225,13 +232,14 @@ def run_child(job: Job, env: dict[str, str], cgroup: str | None, report: int) ->
     if cgroup:
         Path(cgroup, "outer", "cgroup.procs").write_text("0")
     limits = {name: set_limit(name, wanted) for name, wanted in job["limits"].items()}
+    os.umask(0o022)
     null = os.open(os.devnull, os.O_RDONLY)
     log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    set_attributes(job["process"])
     become(job["user"])
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != worker:
         os._exit(1)
-    os.umask(0o022)
     os.chdir(job["cwd"])
     for target, source in ((0, null), (1, log), (2, log)):
         os.dup2(source, target)

@@ -22,6 +22,13 @@ def _version_range(text: str) -> str:
 
 
 Level = Literal["fail", "warn", "off"]
+#: Resource limits as systemd names them, but for those that have a parameter of their own.
+# fmt: off
+LimitName = Literal[
+    "cpu", "fsize", "data", "stack", "core", "rss", "nproc", "as", "locks", "sigpending",
+    "msgqueue", "nice", "rtprio", "rttime",
+]
+# fmt: on
 Topology = Literal["", "single", "switch", "root", "node", "system", "all-system", "nvlink"]
 Format = Literal["markdown", "html"]
 
@@ -66,6 +73,10 @@ FilePath = Annotated[str, form("the path of a file", r"^[^\x00\n]*[^\x00\n/]$")]
 Address = Annotated[
     str, form("an IP address or a host name", r"^(::)?[A-Za-z0-9][A-Za-z0-9.:%_-]*$|^::$")
 ]
+NumberList = Annotated[
+    str, form('numbers like "0-31,64"', r"^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$")
+]
+Umask = Annotated[str, form('three or four octal digits, like "0027"', r"^0?[0-7]{3}$")]
 Sha256 = Annotated[str, form("64 hexadecimal digits", r"^[0-9a-f]{64}$")]
 VersionRange = Annotated[str, AfterValidator(_version_range)]
 Gib = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -23,14 +23,17 @@ from runbook.params.kinds import (
     Format,
     Gib,
     Level,
+    LimitName,
     Line,
     Name,
+    NumberList,
     OtherUnit,
     Port,
     Seconds,
     Sha256,
     Share,
     Topology,
+    Umask,
     UnitName,
     UserName,
     VersionRange,
@@ -162,6 +165,48 @@ class Timeouts(Strict):
     )
 
 
+class Process(Strict):
+    """What the process has besides its environment, in units and measured processes alike; what is
+    empty or null is as systemd gives it."""
+
+    cpus: NumberList | Literal[""] = Field("", description='processors it may use, like "0-31,64"')
+    numa_policy: Literal["", "default", "preferred", "bind", "interleave", "local"] = Field(
+        "", description="where its memory lies: preferred, bind and interleave need numa_nodes"
+    )
+    numa_nodes: NumberList | Literal[""] = Field("", description='memory nodes, like "0-1"')
+    nice: Annotated[int, Field(ge=-20, le=19)] | None = Field(None, description="-20 to 19")
+    io_class: Literal["", "realtime", "best-effort", "idle"] = Field(
+        "", description="its class at the disk"
+    )
+    io_priority: Annotated[int, Field(ge=0, le=7)] | None = Field(
+        None, description="inside its class, 0 is first"
+    )
+    cpu_policy: Literal["", "other", "batch", "idle", "fifo", "rr"] = Field(
+        "", description="how the kernel schedules it"
+    )
+    cpu_priority: Annotated[int, Field(ge=1, le=99)] | None = Field(
+        None, description="of fifo and rr, 99 is first"
+    )
+    oom_score_adjust: Annotated[int, Field(ge=-1000, le=1000)] | None = Field(
+        None, description="who is ended first when memory is short; null: -500"
+    )
+    umask: Umask | Literal[""] = Field(
+        "", description='rights it takes from new files, like "0027"'
+    )
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> Process:
+        if (self.numa_policy in ("preferred", "bind", "interleave")) != bool(self.numa_nodes):
+            raise ValueError("numa_nodes is for preferred, bind and interleave, which need it")
+        if (self.cpu_policy in ("fifo", "rr")) != (self.cpu_priority is not None):
+            raise ValueError("cpu_priority is for fifo and rr, which need it")
+        return self
+
+    def given(self) -> dict[str, str | int]:
+        """What is neither empty nor null, by name."""
+        return {n: value for n, value in self.model_dump().items() if value not in ("", None)}
+
+
 class Server(Strict):
     """The server all configurations share."""
 
@@ -177,6 +222,7 @@ class Server(Strict):
     draft: str = Field("", description="path of the draft or embedded:NAME, empty for none")
     args: list[Argument] = Field(default_factory=list, description="for all configurations")
     env: dict[EnvName, Line] = Field(default_factory=dict, description="for all configurations")
+    process: Process = Field(Process(), description="processors, memory nodes, priorities")
     timeouts: Timeouts = Field(Timeouts(), description="how long to wait")
     api_key: ApiKey | None = Field(None, description="null: the server takes no key")
     open_to_all: bool = Field(
@@ -378,6 +424,10 @@ class Service(Strict):
     memlock: Annotated[int, Field(ge=65536)] | None = Field(
         None, description="locked memory in bytes, null: infinity"
     )
+    limits: dict[LimitName, Annotated[int, Field(ge=0)] | None] = Field(
+        default_factory=dict,
+        description="further limits by their names in systemd, like core: 0; null: infinity",
+    )
     start_timeout_s: Seconds | None = Field(None, description="null: three times the measured load")
     restart_s: Seconds = Field(5.0, description="pause before systemd starts it again")
     start_limit_burst: Annotated[int, Field(ge=1, le=100)] = Field(
@@ -536,6 +586,8 @@ class Params(Strict):
         """Hash of what makes two runs comparable (all but stack, choose, service, record)."""
         keys = ("host", "server", "configurations", "workload", "benchmark")
         dumped = self.model_dump(mode="json", include=set(keys))
+        if not self.server.process.given():  # as before there was such a parameter
+            del dumped["server"]["process"]
         if contexts := [[c, tokens] for c, tokens in self.points() if tokens is not None]:
             dumped["points"] = sorted(contexts)
         return hashlib.sha256(json.dumps(dumped, sort_keys=True).encode()).hexdigest()[:16]

@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-_GUARD_HAS = ("redaction", "serving", "look", "topology", "completion", "gate", "boot")
+_GUARD_HAS = (
+    *("redaction", "serving", "attributes", "look", "topology", "completion", "gate", "boot"),
+)
 _OWN_IMPORT = re.compile(
     r"^from runbook\.(?:probe\.)?(\w+) import (?:\([^)]*\)|.*)\n", re.MULTILINE
 )

@@ -106,6 +106,8 @@ def _run_as(host: Host, spec: LaunchSpec, program: str, *arguments: str) -> Done
         "user": spec.user,
         "nofile": spec.nofile,
         "memlock": spec.memlock,
+        "limits": dict(spec.limits),
+        "process": dict(spec.process),
         "stdin": program,
     }
     enter = [host.python, "-I", "-S", "-c", probe.source("enter")]

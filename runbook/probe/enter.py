@@ -1,9 +1,10 @@
 """Becomes a launch: its limits, user, directory, environment, then its program.
 
 Run on the target by any Python 3.8 or newer as the user who starts services; the launch is JSON
-on stdin: ``argv``, ``env``, ``cwd``, ``user``, ``nofile``, ``memlock`` as in ``LaunchSpec``, and
-``stdin``, the text that the program gets. Limits are set as the service manager sets them: what the
-kernel refuses is taken as far as it goes. What cannot be done ends with 126 and one line.
+on stdin: ``argv``, ``env``, ``cwd``, ``user``, ``nofile``, ``memlock``, ``limits`` and ``process``
+as in ``LaunchSpec`` (the last two may be missing), and ``stdin``, the text that the program gets.
+Limits are set as the service manager sets them: what the kernel refuses is taken as far as it goes.
+What cannot be done ends with 126 and one line.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import pwd
 import resource
 import sys
 from typing import Any
+
+from runbook.probe.attributes import set_attributes
 
 
 def set_limit(which: int, wanted: int | None) -> None:
@@ -64,6 +67,9 @@ def main(launch: dict[str, Any]) -> None:
     give_stdin(launch["stdin"])
     set_limit(resource.RLIMIT_NOFILE, launch["nofile"])
     set_limit(resource.RLIMIT_MEMLOCK, launch["memlock"])
+    for name, wanted in launch.get("limits", {}).items():
+        set_limit(getattr(resource, "RLIMIT_" + name.upper()), wanted)
+    set_attributes(launch.get("process", {}))
     become(launch["user"])
     os.chdir(launch["cwd"])
     os.execve(launch["argv"][0], launch["argv"], launch["env"])

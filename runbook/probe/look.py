@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from runbook.probe.attributes import read_attributes
+
 
 def lines_of(path: Path) -> list[str] | None:
     """NUL-separated text of /proc as a list; ``None`` when unreadable, empty or overwritten."""
@@ -80,6 +82,7 @@ def look_at(pid: str) -> dict[str, Any] | None:
         "limits": limits(folder / "limits"),
         "started": started(folder),
         "cgroup": unified_cgroup(pid),
+        "attributes": read_attributes(pid),
     }
 
 

@@ -52,8 +52,9 @@ def launch_section(run_path: Path, config: str | None = None) -> Markdown:
 
 def _beside(spec: LaunchSpec) -> str:
     """What a launch has that stands in no command line."""
-    limits = {"open files": spec.nofile, "locked memory (bytes)": spec.memlock}
+    limits = {"open files": spec.nofile, "locked memory (bytes)": spec.memlock, **spec.limits}
     told = [f"{what} {'unlimited' if most is None else most}" for what, most in limits.items()]
+    told += [f"{name} {value}" for name, value in spec.process.items()]
     said = f"Not in the command: it runs as {code(spec.user or 'root')}; {', '.join(told)}."
     for name, path in spec.credentials.items():
         said += (

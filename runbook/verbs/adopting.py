@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from runbook import atomic, params, strict_yaml
-from runbook.engines import llamacpp
+from runbook import atomic, params, preview, strict_yaml
+from runbook.bounded import read_text
+from runbook.engines import engine_for, llamacpp
 from runbook.engines.assemble import ALWAYS_SET
 from runbook.engines.sglang import options as sglang_options
 from runbook.engines.sglang import serve_sglang
-from runbook.errors import BadInput, NotHere
+from runbook.errors import BadInput, NotHere, ServerFailed
 from runbook.hosts.local import LocalHost
 from runbook.install_service.places import Places
 from runbook.launch import adopt as launch
 from runbook.launch import systemd
-from runbook.launch.adopt import Adopted
+from runbook.launch.adopt import Adopted, Seen
 from runbook.launch.spec import LaunchSpec
 from runbook.launch.unit import is_managed
 from runbook.probe.ask import Questions, ServingFacts, ask_serving, interpreter_words
@@ -33,6 +34,8 @@ from runbook.run import now
 _ADOPTED = "adopted"
 #: Concurrencies of a file for which nobody has named any; a llama.cpp server has eight slots.
 _STAND_INS = (1, 4, 8)
+#: As in the parameters.
+_LEAST_LIMITS = {"nofile": 1024, "memlock": 65536}
 
 
 @dataclass(frozen=True)
@@ -92,10 +95,12 @@ def split_command(argv: Sequence[str]) -> tuple[Kind, list[str]] | None:
     return None
 
 
-def adopt(pid: int | None, unit: str | None, to: Path | None) -> str:
-    """The file's text, or where it was written. Nothing of the server is touched.
+def adopt(pid: int | None, unit: str | None, to: Path | None, model: str | None = None) -> str:
+    """The file's text, or where it was written. Nothing of the server is touched; what
+    ``runbook check`` would refuse is not written.
 
-    Raises ``BadInput`` for a process that is no server, or a file that is there already.
+    ``model``: its path or name where the arguments do not tell it. Raises ``BadInput`` for a
+    process that is no server, one that no file can start the same, or a file that is there already.
     """
     if (pid is None) == (unit is None):
         raise BadInput("adopt needs one server", "--pid PID or --unit NAME", "give one of them")
@@ -103,15 +108,85 @@ def adopt(pid: int | None, unit: str | None, to: Path | None) -> str:
         raise BadInput(f"{to} exists already", "a new file", "name another")
     start = pid if pid is not None else _main_pid(str(unit))
     seen = launch.find_server(start, lambda argv: split_command(argv) is not None)
-    adopted = launch.adopt_launch(seen)
+    adopted = launch.adopt_launch(with_config_file(seen))
     serving = ask_serving(LocalHost(), adopted.spec, Questions(packages=_distributions()))
     runs_as = Unit.of(unit or seen.unit or "")
-    text = render(adopted, serving, runs_as, f"process {seen.pid}, {now()}")
-    params.from_values(strict_yaml.parse(text, "the adopted parameters"), "adopt")
+    origin = f"process {seen.pid}, {now()}"
+    text = render(adopted, serving, runs_as, origin, model)
+    made = params.from_values(strict_yaml.parse(text, "the adopted parameters"), "adopt")
+    preview.preview(made)
+    said = same_speculation(made)
+    text = f"# {said}\n{text}" if said else text
     if to is None:
         return text
     atomic.write(to, text)
     return f"{to} (next: read its first lines, then runbook check {to})"
+
+
+def with_config_file(seen: Seen) -> Seen:
+    """``seen`` with what its file of options stands for in place of ``--config``.
+
+    Raises ``BadInput`` where the file cannot be read, or is another one than was read at the start.
+    """
+    known = split_command(seen.argv or ("",))
+    if known is None or known[0].engine != "sglang" or "--config" not in known[1]:
+        return seen
+    words = known[1]
+    at = words.index("--config")
+    if words.count("--config") > 1 or at + 1 == len(words):
+        raise BadInput("--config does not name one file", "one file of options", "start it again")
+    path = Path(seen.cwd or "/", words[at + 1])
+    text = read_text(
+        path,
+        strict_yaml.MAX_BYTES,
+        f"its options lie there: write them into server.args by hand, process {seen.pid}",
+        "a file of options",
+        "write its options into server.args by hand",
+        "a file of options",
+    )
+    if seen.started is not None and path.stat().st_mtime > seen.started:
+        raise BadInput(
+            f"{path} was written after process {seen.pid} was started",
+            "the options that it was started with",
+            "put the file as it was in its place, or start the server again and adopt that",
+        )
+    found, off = sglang_options.config_words(text, str(path))
+    argv = tuple(seen.argv or ())
+    own = len(argv) - len(words)
+    notes = [f"the options of {path} stand here in place of --config"]
+    notes += [f"{', '.join(off)}: false in {path}, so not written"] if off else []
+    return replace(
+        seen,
+        argv=(*argv[:own], *found, *words[:at], *words[at + 2 :]),
+        notes=(*seen.notes, *notes),
+    )
+
+
+def same_speculation(made: params.Params) -> str:
+    """A comment where the server that runs does not tell, or does not, speculate by what the file
+    says; empty where it does. Raises ``BadInput`` where it speculates by something else: a file
+    that says nothing of it would measure another server as the one that was found.
+    """
+    if made.server.engine != "sglang":
+        return ""
+    configuration = made.configurations[-1]
+    asked = sglang_options.options_of(made.server, configuration).algorithm
+    host = "127.0.0.1" if params.is_everywhere(made.server.address) else made.server.address
+    url = f"http://{f'[{host}]' if ':' in host else host}:{made.server.port}"
+    try:
+        found = engine_for(made.server).info(url).speculation
+    except ServerFailed as error:
+        return f"what it says of itself was not compared: {' '.join(error.found.split())[:200]}"
+    if found.upper() == asked.upper():
+        return ""
+    said = f"the server at {url} says that it speculates by {found}, its arguments say {asked}"
+    if found == sglang_options.NO_SPECULATION:
+        return said
+    raise BadInput(
+        said,
+        "arguments that tell the whole launch",
+        "see what changes them at the start (a wrapper, sitecustomize), and write the file by hand",
+    )
 
 
 @dataclass(frozen=True)
@@ -150,14 +225,26 @@ def _main_pid(unit: str) -> int:
     return int(number)
 
 
-def render(adopted: Adopted, serving: ServingFacts, unit: Unit, origin: str) -> str:
-    """The file: what could not be taken over as comments, then parameters that load. Pure."""
+def render(
+    adopted: Adopted, serving: ServingFacts, unit: Unit, origin: str, model: str | None = None
+) -> str:
+    """The file: what could not be taken over as comments, then parameters that load. Pure.
+
+    ``model``: for arguments that name none. Raises ``BadInput`` where nothing does.
+    """
     known = split_command(adopted.spec.argv)
     assert known is not None
     kind, words = known
     groups, loose = group_options(words)
     common, own, speculative, out = _sort(kind, groups)
-    name = _name_of(own.get("server.model", "model"))
+    own = {**({"server.model": model} if model else {}), **own}
+    if not own.get("server.model"):
+        raise BadInput(
+            "the arguments of the server name no model",
+            "a model that can be started again",
+            "name it: runbook adopt ... --model PATH",
+        )
+    name = _name_of(own["server.model"])
     server = _server(kind, adopted.spec, own, common)
     values = {
         "name": name,
@@ -235,10 +322,11 @@ def _server(
         "user": spec.user,
         "address": own.get("server.address", "127.0.0.1"),
         "port": int(port) if port.isdigit() else kind.port,
-        "model": own.get("server.model", "unknown"),
+        "model": own["server.model"],
         "draft": own.get("server.draft", ""),
         "args": common,
         "env": env,
+        "process": dict(spec.process),
     }
     if params.is_everywhere(values["address"]):
         values["open_to_all"] = True
@@ -261,10 +349,12 @@ def _service(spec: LaunchSpec, unit: Unit, name: str) -> dict[str, Any]:
     values: dict[str, Any] = {"unit": unit.name if unit.ours else own}
     if unit.may_rest:
         values["replaces"] = [unit.name]
-    if spec.nofile is None or spec.nofile >= 1024:
+    if spec.nofile is None or spec.nofile >= _LEAST_LIMITS["nofile"]:
         values["nofile"] = spec.nofile
-    if spec.memlock is None or spec.memlock >= 65536:
+    if spec.memlock is None or spec.memlock >= _LEAST_LIMITS["memlock"]:
         values["memlock"] = spec.memlock
+    if spec.limits:
+        values["limits"] = dict(spec.limits)
     return values
 
 
@@ -283,6 +373,12 @@ def _comments(
     if adopted.session:
         lines.append(f"left out, of the login session: {', '.join(adopted.session)}")
     lines += adopted.notes
+    small = {"nofile": adopted.spec.nofile, "memlock": adopted.spec.memlock}
+    lines += [
+        f"its limit {name} is {limit}, less than a server here may have: the default stands for it"
+        for name, limit in small.items()
+        if limit is not None and limit < _LEAST_LIMITS[name]
+    ]
     if added := [name for name in ALWAYS_SET if name not in adopted.spec.env]:
         lines.append(f"it had none of these, which every launch here has: {', '.join(added)}")
     if unit.may_rest:

@@ -9,7 +9,6 @@ from typing import Any
 
 from runbook.checks import Check, Verdict, verdict_of
 from runbook.engines import Engine
-from runbook.errors import BadInput
 from runbook.hosts.base import Host
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Params, Stack
@@ -120,12 +119,10 @@ def verify_captured(
     try:
         report = judge(params, facts, specs, engine, _of_engine(params, facts, engine))
         report.to_json()
-    except (AttributeError, IndexError, TypeError, ValueError) as error:
-        raise BadInput(
-            f"{folder / captured.SERVING} holds facts of another form: {error}",
-            "a file as --capture writes it",
-            "capture it again",
-        ) from None
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        fault = f"{captured.SERVING} holds facts of another form: {error}"
+        facts = captured.read_folder(folder, list(specs), packages, fault)
+        report = judge(params, facts, specs, engine, _of_engine(params, facts, engine))
     return report
 
 

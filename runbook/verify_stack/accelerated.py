@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from packaging.utils import canonicalize_name
@@ -143,9 +143,11 @@ def check_nccl_graph(launch: Launch) -> Answer:
 
 
 def check_collective(launch: Launch) -> Answer:
-    """All cards really reach one another, in a time that was recorded before."""
+    """All cards really reach one another with what was sent, in a time that was recorded before."""
     trial, stack = launch.need("collective"), launch.case.stack
     wanted = f"an answer within {stack.collective_s:g} s"
+    if trial.get("wrong"):
+        return "fail", _wrong_data(trial["wrong"]), "on every rank what was sent", _WRONG_DATA
     if not trial["us"]:
         after = f"; at work afterwards: GPU {', '.join(trial['busy_after'])}"
         found = "no all-reduce: " + (trial["said"] or "no answer in time, NCCL hangs")
@@ -160,7 +162,35 @@ def check_collective(launch: Launch) -> Answer:
     if slow:
         wanted = ", ".join(f"{int(size) >> 10} KiB {us:g} us" for size, us in slow.items())
         return "warn", found, wanted, "compare NCCL's variables, its graph, driver and topology"
-    return "pass", found, wanted, ""
+    if not trial.get("compared"):
+        fix = "capture it again: this probe timed the answers and never looked at the data"
+        return "warn", f"{found}; what arrived was not compared", wanted, fix
+    return "pass", f"{found}; all {trial['compared']} answers are what was sent", wanted, ""
+
+
+_WRONG_DATA = (
+    "serve nothing on these cards: set NCCL_P2P_DISABLE=1 and ask again; then see acs, iommu, "
+    "driver and BIOS, a card or riser alone if one rank is named"
+)
+
+
+def _wrong_data(wrong: Sequence[Mapping[str, Any]]) -> str:
+    """The first wrong answer in full, the others by rank, size and sender."""
+    sums = [one for one in wrong if one["sender"] is None]
+    first = (sums or wrong)[0]
+    what = "the sum is" if sums else "what arrived is"
+    said = (
+        f"{what} not what was sent: {_place(first)}, first wrong element {first['at']}: "
+        f"{first['found']}, not {first['wanted']}"
+    )
+    others = [_place(one) for one in wrong if one is not first]
+    more = f" and {len(others) - 8} more" if len(others) > 8 else ""
+    return said + f"; also {', '.join(others[:8])}{more}" * bool(others)
+
+
+def _place(one: Mapping[str, Any]) -> str:
+    sent = "" if one["sender"] is None else f" from rank {one['sender']}"
+    return f"rank {one['rank']}{sent}, {8 * one['elements']} bytes"
 
 
 def check_loaded_link(launch: Launch) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from runbook.checks import Check, Status
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Params, Stack
 from runbook.probe.ask import ServingFacts
+from runbook.verify_stack.commands import DMI
 from runbook.verify_stack.facts import Reading, StackFacts
 from runbook.verify_stack.gpus import GpuList, gpus_from
 
@@ -55,6 +57,34 @@ class Machine:
             env.get("NCCL_P2P_DISABLE", "") not in ("", "0") or env.get("NCCL_P2P_LEVEL") == "LOC"
             for env in told
         )
+
+    def hypervisor(self) -> str:
+        """What this machine is a guest of, empty for none. Raises ``Missing`` where nothing tells.
+
+        ``systemd-detect-virt --vm`` first, which knows a host that runs guests itself; then the
+        processor's own word, which stands before the NUMA nodes in what lscpu prints.
+        """
+        detected = self.reading("virtual_machine").value
+        if detected is not None:
+            return "" if detected == "none" else str(detected)
+        settings = self.reading("settings").value or {}
+        product = " ".join(line for path in DMI for line in settings.get(path, []))
+        if _VIRTUAL.search(product):
+            return product
+        lscpu = self.value("lscpu")
+        if lscpu.get("hypervisor"):
+            return str(lscpu["hypervisor"])
+        if not lscpu["nodes"]:
+            raise Missing("lscpu was cut off before it tells of a hypervisor")
+        return ""
+
+
+#: Makers and products of virtual machines, as their firmware names them.
+_VIRTUAL = re.compile(
+    r"\b(QEMU|KVM|VMware|VirtualBox|Virtual Machine|Xen|Bochs|BHYVE|OpenStack|Nutanix|oVirt|RHEV"
+    r"|Google Compute Engine|Parallels)\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from runbook.params import Level, Params
 from runbook.verify_stack.case import Answer, Case, Launch, Machine, ask_machine
 from runbook.verify_stack.gpu_checks import GPU_CHECKS
 from runbook.verify_stack.launches import LAUNCH_CHECKS, over_launches, same_sitecustomize
-from runbook.verify_stack.links import LINK_CHECKS
+from runbook.verify_stack.links import LINK_CHECKS, at_work, in_a_guest
 from runbook.verify_stack.machine import MACHINE_CHECKS
 from runbook.verify_stack.shell import same_as_shell
 from runbook.verify_stack.wanted import WANTED
@@ -151,7 +151,8 @@ def _on_cards(name: str, machine: Machine) -> Check:
         return Check(name, "fail", reading.reason, counted(stack.gpus, "GPU"), fix)
     if reading.value is None:
         return Check(name, "unknown", reading.reason)
-    return GPU_CHECKS[name](machine.gpus(), stack)
+    check = GPU_CHECKS[name](machine.gpus(), stack)
+    return at_work(check, machine) if name == "pcie_link" else check
 
 
 def _for_launches(name: str, judge: Callable[[Launch], Answer]) -> Callable[[Case], Check]:
@@ -159,7 +160,7 @@ def _for_launches(name: str, judge: Callable[[Launch], Answer]) -> Callable[[Cas
 
 
 def _for_cards(name: str) -> Callable[[Machine], Check]:
-    return lambda machine: _on_cards(name, machine)
+    return lambda machine: in_a_guest(_on_cards(name, machine), machine)
 
 
 #: Checks on what the parameters want to launch, by name.

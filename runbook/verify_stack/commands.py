@@ -21,7 +21,10 @@ _OF_PROCESSES = ("gpu_uuid", "pid", "process_name", "used_mib")
 _UNIT = re.compile(r"(?<=\d) (%|MiB|MHz)$")
 NO_DRIVER = "no NVIDIA driver on this host (nvidia-smi is not there)"
 
+#: Maker and product of the machine, as its firmware names them.
+DMI = ("/sys/class/dmi/id/sys_vendor", "/sys/class/dmi/id/product_name")
 SETTINGS = (
+    *DMI,
     "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
     "/sys/kernel/mm/transparent_hugepage/enabled",
     "/sys/module/nvidia_uvm/parameters/uvm_disable_hmm",
@@ -183,7 +186,8 @@ def parse_settings(text: str) -> dict[str, list[str]]:
 
 
 def parse_lscpu(text: str) -> dict[str, Any]:
-    """``model``, ``sockets``, ``nodes`` (name -> list of processors), ``offline``."""
+    """``model``, ``sockets``, ``nodes`` (name -> list of processors), ``offline``,
+    ``hypervisor`` (``None`` where it names none)."""
     fields = {}
     for line in _whole_lines(text):
         key, colon, value = line.partition(":")
@@ -203,6 +207,7 @@ def parse_lscpu(text: str) -> dict[str, Any]:
         "sockets": int(sockets) if sockets.isdecimal() else None,
         "nodes": nodes,
         "offline": fields.get("Off-line CPU(s) list") or fields.get("Offline CPU(s) list") or "",
+        "hypervisor": fields.get("Hypervisor vendor"),
     }
 
 
@@ -226,7 +231,7 @@ def parse_systemd_version(text: str) -> int:
 
 
 def parse_state(text: str) -> str:
-    """One word, as ``systemctl is-system-running`` says it."""
+    """One word, as ``systemctl is-system-running`` and ``systemd-detect-virt`` say it."""
     words = plain(text).split()
     if len(words) != 1:
         raise ValueError(_said(text))
@@ -272,6 +277,10 @@ def host_facts(path: str | None = None) -> tuple[Fact, ...]:
         Fact("acs", "lspci-acs.txt", "lspci", (*shell, _READ_ACS), parse_acs),
         Fact("settings", "settings.txt", "grep", (*shell, _READ_SETTINGS), parse_settings),
         Fact("lscpu", "lscpu.txt", "lscpu", ("lscpu",), parse_lscpu),
+        Fact(
+            *("virtual_machine", "systemd-detect-virt.txt", "systemd-detect-virt"),
+            *(("systemd-detect-virt", "--vm"), parse_state),
+        ),
         Fact(
             *("kernel_log", "kernel-log.txt", "dmesg", (*shell, _READ_KERNEL_LOG)),
             parse_kernel_log,

@@ -87,7 +87,9 @@ def check_driver(found: GpuList, stack: Stack) -> Check:
 
 
 def check_pcie_link(found: GpuList, stack: Stack) -> Check:
-    """Generation and lanes: by the maximum, because a link rests at generation 1 when idle."""
+    """Generation and lanes: by the maximum, because a link rests at generation 1 when idle.
+
+    ``links.at_work`` judges the links that are slow although their cards do not rest."""
     wanted = f"generation {stack.pcie_gen or 'any'}, {stack.pcie_width or 'any'} lanes, at least"
     check = _each(
         *("pcie_link", found, stack, _link, wanted),
@@ -96,14 +98,14 @@ def check_pcie_link(found: GpuList, stack: Stack) -> Check:
             (gpu.link_gen_max or 0) >= stack.pcie_gen and (gpu.link_width or 0) >= stack.pcie_width
         ),
     )
-    slow = [gpu for gpu in found.gpus if _is_slow_awake(gpu, stack.pcie_gen)]
+    slow = [gpu for gpu in found.gpus if is_slow_awake(gpu, stack.pcie_gen)]
     if check.status != "pass" or not slow:
         return check
     said = "; ".join(f"{gpu}: {_link(gpu)}" for gpu in slow)
     return Check("pcie_link", "warn", said, wanted, "read it again while the GPUs are at work")
 
 
-def _is_slow_awake(gpu: Gpu, gen: int) -> bool:
+def is_slow_awake(gpu: Gpu, gen: int) -> bool:
     """Whether the link is below ``gen`` although the card does not say that it rests."""
     return gpu.pstate not in _IDLE and (gpu.link_gen or 0) < gen
 

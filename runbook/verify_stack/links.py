@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from runbook.checks import counted
+from runbook.checks import Check, counted
 from runbook.probe.topology import fingerprint, pairs, topology_class
 from runbook.verify_stack.case import Answer, Machine, Missing
+from runbook.verify_stack.gpu_checks import is_slow_awake
 
 _IOMMU_OPTIONS = ("iommu", "iommu.passthrough", "amd_iommu", "intel_iommu")
 _BUS_ID = r"[0-9A-Fa-f]{1,8}:[0-9A-Fa-f]{1,2}:[0-9A-Fa-f.]+"
@@ -89,6 +91,9 @@ def _check_peers(machine: Machine, fact: str, what: str) -> Answer:
 
 def check_acs(machine: Machine) -> Answer:
     """Access control of the bridges above the cards sends their traffic over the root complex."""
+    guest_of = _guest_of(machine)
+    if guest_of:
+        raise Missing(f"a guest of {guest_of}: its bridges are not those above the cards")
     above = [bridge for bridge in machine.value("acs") if _is_above(bridge, machine)]
     wanted = "ReqRedir- CmpltRedir- on every bridge above a GPU"
     if not above:
@@ -141,6 +146,9 @@ def check_iommu(machine: Machine) -> Answer:
     settings = machine.reading("settings").value or {}
     groups = settings.get("/sys/kernel/iommu_groups", [None])[-1]
     passed, off = _iommu_asked(said)
+    guest_of = _guest_of(machine)
+    if guest_of and groups in (None, "0"):
+        raise Missing(f"a guest of {guest_of}: the IOMMU that translates for it is the host's")
     if passed or (off and groups in (None, "0")):
         return "pass", " ".join(said), wanted, ""
     told = {None: "groups not known", "0": "no groups"}.get(groups, f"{groups} groups")
@@ -184,7 +192,78 @@ def check_bar1(machine: Machine) -> Answer:
     return ("fail" if closed else "warn"), found, wanted, fix
 
 
+def check_virtual_machine(machine: Machine) -> Answer:
+    """A guest shows bridges, links and topology as its hypervisor makes them."""
+    guest_of, wanted = machine.hypervisor(), "no hypervisor between the cards and this system"
+    if not guest_of:
+        return "pass", "none", wanted, ""
+    fix = (
+        "look at acs, iommu and the links on the hypervisor; let it show the guest sockets, NUMA "
+        "nodes and root ports as they are; trust collective alone for what passes between cards"
+    )
+    return "warn", f"a guest of {guest_of}, its cards are passed through", wanted, fix
+
+
+def _guest_of(machine: Machine) -> str:
+    """The hypervisor; empty for none, and where nothing tells."""
+    try:
+        return machine.hypervisor()
+    except Missing:
+        return ""
+
+
+#: What to do in a virtual machine, where it is something else, by the name of the check.
+_IN_A_GUEST = {
+    "pcie_link": "look at the card's own link on the hypervisor: lspci -vv -s BUS (LnkSta); a "
+    "guest may show that of a virtual port",
+    "topology": "let the hypervisor show sockets and root ports as they are (QEMU: a pxb-pcie a "
+    "node), or tune NCCL for what is shown and set stack.topology to it",
+    "p2p": "the hypervisor decides on it (QEMU: x-nv-gpudirect-clique, one number for all cards "
+    "that reach one another); or set NCCL_P2P_DISABLE=1 and measure",
+    "acs": "on the hypervisor, as root: lspci -vv; redirects that are off there also take away "
+    "what keeps guests apart",
+    "iommu": "on the hypervisor: it has to translate for a guest; a virtual IOMMU in the guest "
+    "is not needed for the cards",
+    "bar1": "above-4G decoding and resizable BAR in the BIOS of the hypervisor, and a 64-bit "
+    "window of the guest that holds the BARs of all cards (QEMU with OVMF: X-PciMmio64Mb)",
+    "numa": "let the hypervisor pin processors and memory of the guest to the nodes of its cards, "
+    "and show it the same nodes",
+    "cpu_settings": "the governor is that of the hypervisor; here: sysctl "
+    "kernel.numa_balancing=0 vm.swappiness=10",
+}
+_IN_A_GUEST["p2p_write"] = _IN_A_GUEST["p2p"]
+
+
+def in_a_guest(check: Check, machine: Machine) -> Check:
+    """The check with the advice that fits, where the machine is a virtual one."""
+    guest_of, fix = _guest_of(machine), _IN_A_GUEST.get(check.name)
+    if not guest_of or fix is None or check.status in ("pass", "skipped"):
+        return check
+    told = "" if guest_of in check.found else f"; as a guest of {guest_of} sees it"
+    return replace(check, found=check.found + told, fix=fix)
+
+
+def at_work(check: Check, machine: Machine) -> Check:
+    """``pcie_link``: a link that was slow while its card was busy has that speed at work."""
+    gen = machine.stack.pcie_gen
+    slow = [gpu for gpu in machine.gpus().gpus if is_slow_awake(gpu, gen)]
+    states = machine.reading("gpu_states").value or []
+    use = {state["index"]: state["utilization.gpu"] or "" for state in states}
+    told = {gpu: use.get(str(gpu.index), "") for gpu in slow}
+    least = machine.stack.busy_percent
+    busy = [gpu for gpu, percent in told.items() if percent.isdecimal() and int(percent) >= least]
+    if check.status != "warn" or not busy:
+        return check
+    said = ", ".join(f"{gpu} is {told[gpu]} % busy" for gpu in busy)
+    fix = (
+        "this is its speed at work: reset or reseat the card; see slot, riser, the BIOS setting of "
+        "the link, and whether speed changes are switched off"
+    )
+    return replace(check, status="fail", found=f"{check.found}; {said}", fix=fix)
+
+
 LINK_CHECKS: dict[str, Callable[[Machine], Answer]] = {
+    "virtual_machine": check_virtual_machine,
     "topology": check_topology,
     "p2p": check_p2p,
     "p2p_write": check_p2p_write,

@@ -28,7 +28,8 @@ WANTED: Mapping[str, str] = {
     "nccl": "One NCCL is found, and it is in `stack.nccl`.",
     "nccl_conf": "No file of NCCL settings acts beside the environment.",
     "nccl_graph": "A graph file that is given can be read.",
-    "collective": "A trial all-reduce over all cards answers, and is not slow.",
+    "collective": "A trial all-reduce over all cards, and a transfer in both directions of "
+    "every pair, bring what was sent, and are not slow.",
     "loaded_link": "Every link reaches its generation and width while that runs.",
     "sitecustomize": "Which `sitecustomize` Python loads, which it shadows, what it sets; the same "
     "for every configuration.",
@@ -43,10 +44,12 @@ WANTED: Mapping[str, str] = {
     "compute_cap": "Every GPU has `stack.compute_cap`.",
     "mig": "MIG is off on every GPU.",
     "driver": "The driver is in `stack.driver_version`.",
-    "pcie_link": "Every link reaches `stack.pcie_gen` and `stack.pcie_width`.",
+    "pcie_link": "Every link reaches `stack.pcie_gen` and `stack.pcie_width`, and has them while "
+    "its card is busy.",
     "persistence": "Persistence mode is on.",
     "ecc": "ECC is alike on all GPUs.",
     "power": "Power limits are alike, and those the cards come with.",
+    "virtual_machine": "No hypervisor stands between the cards and this system.",
     "topology": "The cards are connected as `stack.topology` says, and as NCCL was tuned for.",
     "p2p": "Cards may read one another's memory.",
     "p2p_write": "Cards may write to one another's memory.",

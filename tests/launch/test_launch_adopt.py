@@ -1,5 +1,6 @@
 """A launch by hand, read back: everything of it but its secrets and its login session."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -9,7 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook.errors import BadInput, NotHere
-from runbook.launch.adopt import Seen, adopt_launch, find_program, find_server, see
+from runbook.launch.adopt import (
+    Seen,
+    adopt_launch,
+    carry_attributes,
+    container_in,
+    find_program,
+    find_server,
+    refuse_container,
+    see,
+)
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has these rights")
 
 SECRET = "s3cret-Value-77"
 LIMITS = {"Max open files": "4096", "Max locked memory": "unlimited"}
@@ -156,3 +168,172 @@ def test_a_program_and_a_folder_that_are_gone_since_are_said(tmp_path):
 def test_a_process_that_is_gone():
     with pytest.raises(NotHere, match="no process"):
         see(2**22 - 1)
+
+
+PLAIN = {
+    **{"cpus": "0-127", "mems": "0-1", "umask": "0000", "nice": 0, "cpu_policy": "other"},
+    **{"numa_policy": "default", "numa_nodes": "", "io_class": "none", "io_priority": None},
+    **{"oom_score_adjust": 0, "cpu_priority": None, "limits": {}},
+}
+BY_HAND = {**PLAIN, "umask": "0022"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "carried"),
+    [
+        ({}, {}),
+        ({"cpus": "64-127"}, {"cpus": "64-127"}),
+        ({"cpus": "0-63,64-127"}, {}),  # the same ones, written otherwise
+        ({"nice": -5}, {"nice": -5}),
+        ({"cpu_policy": "batch"}, {"cpu_policy": "batch"}),
+        ({"cpu_policy": "rr", "cpu_priority": 9}, {"cpu_policy": "rr", "cpu_priority": 9}),
+        ({"io_class": "idle"}, {"io_class": "idle"}),
+        ({"io_class": "best-effort", "io_priority": 1}, {"io_class": "best-effort"}),
+        ({"io_class": "best-effort", "io_priority": 4}, {}),  # what nice 0 makes of none
+        ({"oom_score_adjust": 300}, {"oom_score_adjust": 300}),
+        ({"umask": "0002"}, {"umask": "0002"}),
+        ({"numa_policy": "bind", "numa_nodes": "1"}, {"numa_policy": "bind", "numa_nodes": "1"}),
+        ({"numa_policy": "local"}, {"numa_policy": "local"}),
+        ({"mems": "1"}, {"numa_policy": "bind", "numa_nodes": "1"}),
+    ],
+)
+def test_what_is_not_as_in_any_service_is_carried(changed, carried):
+    found, notes = carry_attributes({**BY_HAND, **changed}, PLAIN)
+    assert found.items() >= carried.items()
+    assert set(found) - set(carried) <= {"io_priority"}
+    assert len(notes) == ("mems" in changed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"cpu_policy": "number 6"}, "scheduling policy (number 6)"),
+        ({"numa_policy": "weighted"}, "memory policy (weighted)"),
+        ({"numa_policy": "preferred", "numa_nodes": ""}, "memory policy (preferred)"),
+        ({"numa_policy": None}, "numactl"),
+        ({"nice": None, "io_class": None}, "could not be seen, and is as in any service: nice"),
+    ],
+)
+def test_what_no_unit_can_carry_or_nobody_sees_is_said(changed, said):
+    found, notes = carry_attributes({**BY_HAND, **changed}, PLAIN)
+    assert found == {}
+    assert said in " ".join(notes)
+
+
+def test_on_one_node_there_is_no_memory_policy_to_miss():
+    alone = {**PLAIN, "mems": "0"}
+    assert carry_attributes({**BY_HAND, "mems": "0", "numa_policy": None}, alone) == ({}, [])
+
+
+def test_limits_that_are_not_those_of_a_service_are_carried():
+    usual = {"Max core file size": "unlimited", "Max stack size": "8388608"}
+    usual["Max processes"] = "96365"
+    own = {**LIMITS, **usual, "Max core file size": "0", "Max stack size": "unlimited"}
+    found = adopt_launch(seen("-m", "x", limits=own, plain={**PLAIN, "limits": usual}))
+    assert found.spec.limits == {"core": 0, "stack": None}
+    assert (found.spec.nofile, found.spec.memlock) == (4096, None)
+
+
+@pytest.mark.parametrize(
+    ("cgroups", "container"),
+    [
+        (f"0::/system.slice/docker-{'3f' * 32}.scope", ("docker", "3f" * 32)),
+        (f"12:cpuset:/docker/{'ab' * 32}\n0::/", ("docker", "ab" * 32)),
+        (f"0::/machine.slice/libpod-{'0c' * 32}.scope/container", ("podman", "0c" * 32)),
+        (
+            "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1a_2b.slice/"
+            f"cri-containerd-{'9d' * 32}.scope",
+            ("kubernetes", "9d" * 32),
+        ),
+        (f"11:cpu:/kubepods/besteffort/pod7-8/{'e1' * 32}", ("kubernetes", "e1" * 32)),
+        ("0::/lxc.payload.llm/system.slice/x.service", ("lxc", "llm")),
+        ("0::/machine.slice/systemd-nspawn@gpu.service/payload", ("systemd-nspawn", "gpu")),
+        (f"0::/default/{'5a' * 32}", ("containerd", "5a" * 32)),
+        ("0::/system.slice/docker.service", None),
+        ("0::/system.slice/sglang-kimi.service", None),
+        ("0::/user.slice/user-0.slice/session-3.scope", None),
+        ("", None),
+    ],
+)
+def test_a_container_is_known_by_its_control_group(cgroups, container):
+    assert container_in(cgroups) == container
+
+
+@pytest.mark.parametrize(
+    ("apart", "cgroups", "same", "said"),
+    [
+        (
+            ["mnt", "pid", "net"],
+            f"0::/system.slice/docker-{'3f' * 32}.scope",
+            True,
+            "docker inspect",
+        ),
+        (["mnt", "root"], f"0::/machine.slice/libpod-{'0c' * 32}.scope", None, "podman inspect"),
+        (["pid"], "0::/lxc.payload.llm", True, "lxc exec llm"),
+        (["mnt"], "0::/user.slice", False, "nsenter --target 7 --all"),
+        (["user", "mnt"], "", True, "nsenter --target 7 --all"),
+        (["net"], "0::/system.slice/x.service", True, "apart in net"),
+    ],
+)
+def test_a_process_of_a_container_is_refused_with_the_next_step(apart, cgroups, same, said):
+    with pytest.raises(BadInput) as refused:
+        refuse_container(7, apart, cgroups, same)
+    assert said in f"{refused.value.found} {refused.value.do}"
+
+
+def test_a_unit_with_mounts_of_its_own_is_no_container():
+    refuse_container(7, ["mnt", "ipc", "cgroup"], "0::/system.slice/x.service", True)
+    refuse_container(7, ["mnt"], "0::/system.slice/x.service", None)
+    refuse_container(7, [], f"0::/docker/{'ab' * 32}", True)  # this runs in it too
+
+
+@needs_root
+@pytest.mark.parametrize("words", [["--mount", "--pid", "--fork"], ["--net"], ["--user"]])
+def test_a_real_process_in_namespaces_of_its_own_is_refused(words):
+    argv = ["unshare", *words, "--kill-child", sys.executable, "-c"]
+    argv = [one for one in argv if "--fork" in words or one != "--kill-child"]
+    program = "import time; print(flush=1); time.sleep(60)"
+    with subprocess.Popen([*argv, program, "me"], stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        try:
+            with pytest.raises(BadInput, match="namespaces of its own"):
+                find_server(process.pid, lambda argv: "me" in argv and "unshare" not in argv)
+        finally:
+            process.kill()
+
+
+@needs_root
+def test_the_binding_of_a_real_process_is_carried():
+    cpu = str(max(os.sched_getaffinity(0)))
+    argv = ["taskset", "-c", cpu, "nice", "-n", "5", "chrt", "--idle", "0", "ionice", "-c", "3"]
+    program = "import time; print(flush=1); time.sleep(60)"
+    words = ["prlimit", "--core=4096", sys.executable, "-c", program]
+    with subprocess.Popen([*argv, *words], stdout=subprocess.PIPE, umask=0o027) as process:
+        process.stdout.readline()
+        try:
+            spec = adopt_launch(see(process.pid)).spec
+        finally:
+            process.kill()
+    assert spec.process == {
+        **{
+            "cpus": cpu,
+            "nice": min(19, os.nice(0) + 5),
+            "cpu_policy": "idle",
+            "io_class": "idle",
+            "umask": "0027",
+        },
+    }
+    assert spec.limits["core"] == 4096
+
+
+@pytest.mark.parametrize("client", ["docker", "/usr/bin/podman", "kubectl"])
+def test_a_client_of_a_container_is_told_apart_from_a_server(client, tmp_path):
+    program = tmp_path / client.rpartition("/")[2]
+    program.write_text("#!/bin/sh\necho\nread end\n")
+    program.chmod(0o755)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([program, "run", "sglang"], **pipes) as process:
+        process.stdout.readline()
+        with pytest.raises(BadInput, match="only talks to a container"):
+            find_server(process.pid, lambda argv: False)
+        process.communicate(b"\n")

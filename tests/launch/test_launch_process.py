@@ -11,6 +11,8 @@ from standins import ENV, ask, standin
 
 from runbook.errors import ServerFailed
 from runbook.launch.process import ProcessLauncher
+from runbook.probe.attributes import read_attributes
+from runbook.probe.look import limits
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 NOBODY = "nobody"
@@ -157,3 +159,23 @@ def test_nothing_is_left_whoever_is_killed(tmp_path, victim):
         wait_until(lambda: not any(map(is_alive, gone)), 5)
         creator.kill()
         runner.kill()
+
+
+LAST = str(max(os.sched_getaffinity(0)))
+PROCESS = {"cpus": LAST, "nice": 6, "cpu_policy": "batch", "io_class": "idle", "umask": "0077"}
+
+
+@needs_root
+def test_processors_priorities_and_further_limits_are_those_of_the_spec(launcher):
+    spec = standin(process=PROCESS, limits={"core": 4096})
+    with launcher.start(spec, "bound", 5, 5) as server:
+        assert ask(server)["umask"] == 0o077
+        found = read_attributes(str(server.pid))
+        assert {name: found[name] for name in PROCESS} == PROCESS
+        assert limits(Path(f"/proc/{server.pid}/limits"))["Max core file size"] == "4096"
+        assert server.limits["core"] == 4096
+
+
+def test_processors_that_are_not_there_are_named(launcher):
+    with pytest.raises(ServerFailed, match="cpus 1023: Invalid argument"):
+        launcher.start(standin(process={"cpus": "1023"}), "nowhere", 5, 5)

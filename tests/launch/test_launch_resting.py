@@ -122,6 +122,59 @@ def test_one_that_does_not_come_back_is_said_plainly_and_holds_up_no_other(box, 
     box.remove("/etc/systemd/system/other@.service")
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        (((8000,), True), ((8000,), True), "brought back and answers"),
+        (((8000, 9000), False), ((8000, 9000), False), "listens at 8000, 9000; whether it answers"),
+        (((8000, 9000), False), ((8000, 41234), False), "brought back and listens at 8000;"),
+        (((8000,), False), ((8000,), True), "whether it answers was not asked"),
+        (((), False), ((), False), "started again; whether it serves is not known"),
+        (((), False), ((8000,), True), "started again (it listens at 8000 now); whether it serves"),
+    ],
+)
+def test_no_more_is_said_than_was_seen_before(before, now, said):
+    found = Seen("x.service", True, True, *before)
+    after = Seen("x.service", True, True, *now)
+    assert found.serves_again(after)
+    assert said in found.how_it_is_back(after)
+    assert ("and answers" in found.how_it_is_back(after)) == found.answers
+
+
+DETACHED = {
+    "nothing to see": ("simple", "/bin/sleep 600", "nothing of it was seen to listen"),
+    "a server of its own group": (
+        "oneshot",
+        f"/bin/sh -c '{sys.executable} {SERVER} PORT >/dev/null 2>&1 </dev/null &'",
+        "brought back and answers",
+    ),
+    "a server elsewhere": (
+        "oneshot",
+        f"-/usr/bin/systemd-run --unit=elsewhere {sys.executable} {SERVER} PORT",
+        "nothing of it was seen to listen",
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "command", "said"), DETACHED.values(), ids=DETACHED)
+def test_of_a_unit_that_starts_a_server_and_ends_no_more_is_said(box, kind, command, said):
+    port, name = free_port(), "detached.service"
+    text = f"[Service]\nType={kind}\nRemainAfterExit=yes\nExecStart={command}\n"
+    box.write(f"/run/systemd/system/{name}", text.replace("PORT", str(port)))
+    systemd.daemon_reload(box)
+    systemd.start(box, name, 10)
+    if "SERVER" in command or str(SERVER) in command:
+        wait_until(lambda: answers(port), 10)
+    told = []
+    try:
+        with resting(box, [name], told.append):
+            assert not see(box, name).active
+    finally:
+        box.run("systemctl", "stop", name, "elsewhere.service", check=False)
+        box.remove(f"/run/systemd/system/{name}")
+    assert said in told[-1]
+
+
 def start_runner(box):
     box.run("systemctl", "reset-failed", "runner.service", check=False)
     code = [sys.executable, "-u", "-c", RUNNER]

@@ -12,10 +12,12 @@ from boxes import is_alive, wait_until
 from standins import ENV, ask, standin
 
 from runbook.errors import HostFailed, ServerFailed
+from runbook.install_service.proofs import prove_attributes, prove_limits
 from runbook.launch import systemd
 from runbook.launch.ports import port_holder
 from runbook.launch.spec import MANAGER_SETS
 from runbook.launch.systemd import RUNTIME_UNITS, UnitLauncher
+from runbook.probe.look import look_at
 
 TESTS = Path(__file__).parents[1]
 
@@ -39,6 +41,24 @@ def test_a_server_as_a_unit_gets_exactly_what_its_spec_says(launcher):
     assert not server.alive()
     assert "goodbye" in server.log_tail()
     assert not is_alive(server.pid)
+
+
+PROCESS = {
+    **{"cpus": "0", "nice": 6, "cpu_policy": "batch", "io_class": "best-effort", "io_priority": 6},
+    **{"umask": "0027", "oom_score_adjust": 150, "numa_policy": "bind", "numa_nodes": "0"},
+}
+
+
+def test_processors_memory_and_priorities_of_a_unit_are_those_of_its_spec(launcher):
+    spec = standin(process=PROCESS, limits={"core": 4096}, memlock=65536)
+    with launcher.start(spec, "bound", 10, 5) as server:
+        assert ask(server)["umask"] == 0o027
+        found = look_at(str(server.pid))
+        proof = prove_attributes(spec, found["attributes"])
+        assert proof.status == "proved", proof
+        assert prove_limits(spec, found["limits"]).evidence.endswith("core 4096")
+        wider = prove_attributes(standin(process={**PROCESS, "cpus": "0-9"}), found["attributes"])
+        assert (wider.status, wider.evidence) == ("refuted", "cpus is 0, measured 0-9")
 
 
 def test_nothing_of_a_stopped_unit_is_left_even_when_it_failed(box, launcher):

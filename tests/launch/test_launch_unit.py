@@ -1,11 +1,23 @@
 import dataclasses
+import hashlib
+import json
 from pathlib import Path
 
 import pytest
 
 from runbook.errors import BadInput
-from runbook.launch.spec import LaunchSpec
-from runbook.launch.unit import SANDBOX, UnitSettings, is_managed, is_untouched, render_unit
+from runbook.hosts.local import LocalHost
+from runbook.launch.lint import lint
+from runbook.launch.spec import KERNEL_NAMES, LaunchSpec
+from runbook.launch.unit import (
+    PROCESS_SETTINGS,
+    SANDBOX,
+    UnitSettings,
+    is_managed,
+    is_untouched,
+    render_unit,
+)
+from runbook.params.model import Process
 
 SPEC = LaunchSpec(("/usr/bin/python3", "-m", "x"), {"PATH": "/usr/bin", "A": "b c"}, "/srv/a b")
 SETTINGS = UnitSettings("A server", 600, 60, restart_s=5, wanted_by="multi-user.target")
@@ -91,3 +103,49 @@ def test_the_document_shows_each_option_of_the_sandbox_and_why():
     for option, value, why in SANDBOX:
         shown = f"`{value}`" if value else "off"
         assert f"| `{option}` | {shown} | {why} |" in rows
+
+
+def test_processors_memory_priorities_and_limits_stand_as_systemds_settings():
+    process = {
+        **{"cpus": "0-31,64", "numa_policy": "bind", "numa_nodes": "0-1", "nice": -5},
+        **{"io_class": "realtime", "io_priority": 2, "cpu_policy": "fifo", "cpu_priority": 9},
+        **{"oom_score_adjust": 100, "umask": "0027"},
+    }
+    spec = dataclasses.replace(SPEC, process=process, limits={"core": 0, "stack": None})
+    text = lines(spec)
+    assert {
+        *("CPUAffinity=0-31,64", "NUMAPolicy=bind", "NUMAMask=0-1", "Nice=-5", "UMask=0027"),
+        *("IOSchedulingClass=realtime", "IOSchedulingPriority=2", "OOMScoreAdjust=100"),
+        *("CPUSchedulingPolicy=fifo", "CPUSchedulingPriority=9"),
+        *("LimitCORE=0", "LimitSTACK=infinity"),
+    } <= set(text)
+    assert len([line for line in text if line.startswith("OOMScoreAdjust")]) == 1
+    assert set(PROCESS_SETTINGS) == set(Process.model_fields)
+
+
+def test_systemd_knows_every_setting_of_a_process_and_every_limit():
+    process = Process(
+        **{"cpus": "0", "numa_policy": "bind", "numa_nodes": "0", "nice": 19, "umask": "077"},
+        **{"io_class": "idle", "io_priority": 7, "cpu_policy": "rr", "cpu_priority": 1},
+        oom_score_adjust=-1000,
+    ).given()
+    further = dict.fromkeys(set(KERNEL_NAMES) - {"nofile", "memlock"}, 7)
+    spec = dataclasses.replace(SPEC, argv=("/bin/true",), cwd="/", process=process, limits=further)
+    found = lint(render_unit(spec, SETTINGS), LocalHost())
+    assert [check for check in found if check.status == "fail"] == []
+
+
+def test_a_launch_without_them_has_the_fingerprint_it_had():
+    changed = dataclasses.replace(SPEC, process={"nice": 1})
+    assert SPEC.fingerprint() != changed.fingerprint()
+    stored = json.loads((Path(__file__).parents[2] / "docs/example-run/launches.json").read_text())
+    for one in stored.values():
+        spec = LaunchSpec(**{**one["spec"], "argv": tuple(one["spec"]["argv"])})
+        assert (
+            spec.fingerprint()
+            == hashlib.sha256(
+                json.dumps(
+                    {k: v for k, v in one["spec"].items() if v or k != "files"}, sort_keys=True
+                ).encode()
+            ).hexdigest()
+        )

@@ -10,6 +10,7 @@ from runbook.install_service.measured import info_from
 from runbook.install_service.proofs import (
     Proof,
     prove_arguments,
+    prove_attributes,
     prove_environment,
     prove_equal,
     prove_info,
@@ -66,6 +67,39 @@ def test_the_environment_is_equal_apart_from_what_the_manager_sets():
 def test_a_limit_that_the_host_clips_is_not_provable_and_a_wider_one_refuted(files, memory, status):
     limits = {"Max open files": files, "Max locked memory": memory}
     assert prove_limits(SPEC, limits).status == status
+
+
+BOUND = {"cpus": "0-3", "nice": 5, "numa_policy": "bind", "numa_nodes": "1", "umask": "0027"}
+
+
+@pytest.mark.parametrize(
+    ("found", "status", "said"),
+    [
+        ({}, "proved", "cpus 0-3"),
+        ({"cpus": "0,1,2,3", "umask": "027"}, "proved", "nice 5"),
+        ({"cpus": "0-127"}, "refuted", "cpus is 0-127, measured 0-3"),
+        ({"numa_policy": "default", "numa_nodes": ""}, "refuted", "numa_policy is default"),
+        ({"nice": 0}, "refuted", "nice is 0, measured 5"),
+        ({"umask": "0022"}, "refuted", "umask is 0022, measured 0027"),
+        ({"nice": None}, "not provable here", "it cannot be read: nice"),
+        ({"oom_score_adjust": 0}, "not provable here", "the host clips: oom_score_adjust is 0"),
+        ({"oom_score_adjust": -900}, "refuted", "oom_score_adjust is -900"),
+    ],
+)
+def test_processors_and_priorities_are_compared_with_those_measured(found, status, said):
+    process = {**BOUND, **({"oom_score_adjust": -500} if "oom_score_adjust" in found else {})}
+    spec = dataclasses.replace(SPEC, process=process)
+    proof = prove_attributes(spec, {**BOUND, **found})
+    assert proof.status == status and said in proof.evidence, proof
+
+
+def test_further_limits_are_compared_too():
+    spec = dataclasses.replace(SPEC, limits={"core": 0, "stack": None})
+    limits = {"Max open files": "4096", "Max locked memory": "unlimited"}
+    limits |= {"Max core file size": "0", "Max stack size": "unlimited"}
+    assert prove_limits(spec, limits).evidence.endswith("core 0, stack unlimited")
+    assert prove_limits(spec, {**limits, "Max core file size": "9"}).status == "refuted"
+    assert prove_limits(spec, {**limits, "Max stack size": "9"}).status == "not provable here"
 
 
 def test_the_listener_is_of_the_unit_and_younger_than_its_file():

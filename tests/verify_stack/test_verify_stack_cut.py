@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from runbook import params
 from runbook.engines import engine_for
-from runbook.errors import BadInput
 from runbook.verify_stack import verify_captured, verify_captured_machine
+from runbook.verify_stack.captured import read_folder
+from runbook.verify_stack.checks import CARD_CHECKS
+from runbook.verify_stack.commands import host_facts
 from runbook.verify_stack.gpu_checks import GPU_CHECKS
 
 CLONE = Path(__file__).parents[2]
@@ -45,7 +47,7 @@ NEEDS = {
         "cpu_settings": "swappiness:10\n",
         "huge_pages": "HugePages_Total:       0\n",
     },
-    "lscpu.txt": {"numa": END},
+    "lscpu.txt": {"numa": END, "virtual_machine": END},
     "kernel-log.txt": {"kernel_log": END},
     "systemctl-version.txt": {},
     "systemctl-is-system-running.txt": {"systemd": "running"},
@@ -98,14 +100,124 @@ def test_a_file_that_ends_anywhere(file, data, here):
     judge_cut(here, file, content[:cut], {n for n, end in wanted.items() if cut < end})
 
 
+#: The facts that stand in a file; those of a launch are all told by its interpreter.
+FACTS = {fact.file: {fact.name} for fact in host_facts()}
+FACTS["systemctl-is-system-running.txt"] |= {"systemd"}
+
+
+@cache
+def whole_facts():
+    return read_folder(HOST, list(SPECS), ("sglang",))
+
+
+def judge_others(here, file):
+    """What the other files tell is as it was; what this one tells no more has a reason."""
+    found = read_folder(here, list(SPECS), ("sglang",))
+    own = FACTS.get(file, set())
+    for name, reading in found.host.items():
+        if name not in own:
+            assert reading == whole_facts().host[name]
+        assert reading.value is not None or reading.reason
+    for name, serving in found.serving.items():
+        if not file.endswith(".json"):
+            assert serving == whole_facts().serving[name]
+        for fact in whole_facts().serving[name].facts:
+            assert fact in serving.facts or serving.why_unknown(fact)
+
+
+#: What a full disk, a copy between encodings or an editor leaves in a file.
+GARBAGE = st.binary(min_size=1, max_size=40) | st.sampled_from(
+    [b"\xff\xfe", b"\0" * 512, b"{", b"]", b'"', b"\n\n", b"[N/A]", b"<<<<<<< HEAD\n", b"1e999"]
+)
+
+
+@pytest.mark.parametrize("file", FILES)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_a_file_with_garbage_anywhere(file, data, here):
+    content = (HOST / file).read_bytes()
+    at = data.draw(st.integers(0, len(content)))
+    garbage = data.draw(GARBAGE)
+    lost = data.draw(st.sampled_from([0, len(garbage), len(content)]))
+    (here / file).write_bytes(content[:at] + garbage + content[at + lost :])
+    try:
+        statuses(here)
+        verify_captured_machine(here)
+        judge_others(here, file)
+    finally:
+        (here / file).write_bytes(content)
+
+
+@pytest.mark.parametrize("host", ["slow-links", "acs-on", "mig-on-one-card", "untuned", "wedged"])
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_what_was_no_pass_is_none_with_bytes_that_are_no_text(host, data, tmp_path_factory):
+    here = tmp_path_factory.mktemp("garbled") / "host"
+    shutil.copytree(HOST.parent / host, here)
+    before = statuses(here)
+    file = here / data.draw(st.sampled_from(sorted(set(FACTS) & {p.name for p in here.iterdir()})))
+    content = file.read_bytes()
+    at = data.draw(st.integers(0, len(content)))
+    lost = data.draw(st.sampled_from([0, 1, len(content)]))
+    file.write_bytes(
+        content[:at] + data.draw(st.sampled_from([b"\xff", b"\0"])) + content[at + lost :]
+    )
+    after = statuses(here)
+    good = ("pass", "skipped")
+    assert {n for n in after if after[n] == "pass" and before.get(n) not in good} == set()
+
+
+BROKEN = {
+    "cut in the middle": lambda text: text[: len(text) // 2],
+    "empty": lambda text: b"",
+    "another form": lambda text: b'["sglang", "0.5.10"]',
+    "a number": lambda text: b"7",
+    "no UTF-8": lambda text: text.replace(b"sglang", b"sgl\xffang", 1),
+    "UTF-16": lambda text: text.decode().encode("utf-16"),
+    "nested": lambda text: b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("file", ["python-packages.json", "serving.json"])
+def test_a_broken_list_costs_its_own_facts_alone(file, broken, here):
+    content = (HOST / file).read_bytes()
+    (here / file).write_bytes(broken(content))
+    try:
+        found = {one.name: one for one in verify_captured(WANTED, here, SPECS, ENGINE).checks}
+        (here / "serving.json").rename(here / "serving.away")
+        alone = {one.name: one for one in verify_captured(WANTED, here, SPECS, ENGINE).checks}
+    finally:
+        (here / "serving.away").rename(here / "serving.json")
+        (here / file).write_bytes(content)
+    assert {name for name in CARD_CHECKS if found[name].status != whole()[name]} == set()
+    if file == "serving.json":
+        assert found["engine_version"].status == "pass", "from python-packages.json"
+        assert found["python"].status == "unknown" and file in found["python"].found
+    else:
+        assert found["engine_version"].status == "pass", "from serving.json"
+        assert alone["engine_version"].status == "unknown"
+        assert file in alone["engine_version"].found
+
+
+def test_a_file_that_may_not_be_read_is_named(here):
+    (here / "lscpu.txt").rename(here / "lscpu.away")
+    (here / "lscpu.txt").mkdir()
+    try:
+        found = {one.name: one for one in verify_captured(WANTED, here, SPECS, ENGINE).checks}
+    finally:
+        (here / "lscpu.txt").rmdir()
+        (here / "lscpu.away").rename(here / "lscpu.txt")
+    assert found["numa"].status == "unknown"
+    assert "lscpu.txt: Is a directory" in found["numa"].found
+
+
 def judge_cut(here, file, content, lost):
     (here / file).write_bytes(content)
     try:
         found = statuses(here)
         verify_captured_machine(here)
-    except BadInput as error:
-        assert file.endswith(".json") and error.wanted and error.do
-        return
+        judge_others(here, file)
     finally:
         (here / file).write_bytes((HOST / file).read_bytes())
     assert {name for name in lost if found[name] == "pass"} == set()

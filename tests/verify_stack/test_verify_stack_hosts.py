@@ -8,7 +8,6 @@ import pytest
 
 from runbook import params
 from runbook.engines import engine_for
-from runbook.errors import BadInput
 from runbook.verify_stack import verify_captured, verify_captured_machine
 from runbook.verify_stack.checks import CARD_CHECKS
 
@@ -101,11 +100,20 @@ def test_packages_are_found_however_they_are_written(tmp_path, written, status):
 @pytest.mark.parametrize(
     "told", [1, {}, {"facts": 1, "reasons": {}}, {"facts": {}, "reasons": {}, "x": 1}]
 )
-def test_answers_of_another_form_are_bad_input(tmp_path, told):
-    (tmp_path / "serving.json").write_text(json.dumps({"baseline": told}))
+def test_answers_of_another_form_leave_their_own_facts_unknown(tmp_path, told):
+    shutil.copytree(HOSTS / "eight-cards", tmp_path / "host")
+    (tmp_path / "host" / "serving.json").write_text(json.dumps({"baseline": told}))
+    checks = {one.name: one for one in captured_at(tmp_path / "host").checks}
+    assert checks["python"].status == "unknown"
+    assert "serving.json holds no answers of serving interpreters" in checks["python"].found
+    assert checks["engine_version"].status == "pass", "python-packages.json is whole"
+    assert checks["gpus"].status == checks["acs"].status == "pass"
+
+
+def captured_at(folder):
     engine = engine_for(PRODUCTION.server)
-    with pytest.raises(BadInput, match="holds no answers of serving interpreters"):
-        verify_captured(PRODUCTION, tmp_path, {"baseline": None}, engine)
+    specs = {one.name: engine.launch_spec(PRODUCTION, one) for one in PRODUCTION.configurations}
+    return verify_captured(PRODUCTION, folder, specs, engine)
 
 
 @pytest.mark.parametrize("value", [None, "x", 7, [], {}])
@@ -121,10 +129,15 @@ def test_a_fact_that_was_not_read_or_is_of_another_form_is_no_traceback(tmp_path
     (tmp_path / "host" / "serving.json").write_text(json.dumps(told))
     engine = engine_for(PRODUCTION.server)
     specs = {one.name: engine.launch_spec(PRODUCTION, one) for one in PRODUCTION.configurations}
-    try:
-        assert verify_captured(PRODUCTION, tmp_path / "host", specs, engine).to_json()
-    except BadInput as error:  # null is how a probe says that it could not read something
-        assert value is not None and "serving.json holds facts of another form" in error.found
+    report = verify_captured(PRODUCTION, tmp_path / "host", specs, engine)
+    assert report.to_json()
+    whole = {
+        one.name: one.status for one in verify("eight-cards").checks if one.name in CARD_CHECKS
+    }
+    assert whole == {one.name: one.status for one in report.checks if one.name in CARD_CHECKS}
+    if value is not None:  # null is how a probe says that it could not read something
+        bad = [one for one in report.checks if one.status not in ("pass", "skipped")]
+        assert all(one.found and one.wanted and one.fix for one in bad)
 
 
 @pytest.mark.parametrize(

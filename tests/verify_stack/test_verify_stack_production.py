@@ -40,6 +40,13 @@ CONFIG = {
 TARGET, DRAFT = WANTED.server.model, WANTED.server.draft
 MODEL = {"config": CONFIG, "shards": 64, "index_sha256": ["ab" * 32], "faults": []}
 FOLDER = {"kind": "folder", "files": 70, "size_bytes": 1 << 39, "listing_sha256": "cd" * 32}
+
+
+def wrong(rank, elements, at, sender):
+    found = {"rank": rank, "elements": elements, "at": at, "sender": sender}
+    return {**found, "found": 1, "wanted": 2}
+
+
 FACTS = {
     "torch": {
         "version": "2.9.1+cu130",
@@ -54,6 +61,8 @@ FACTS = {
         "said": "",
         "links": [link(index) for index in range(8)],
         "busy_after": [],
+        "compared": 272,
+        "wrong": [],
     },
     "nccl_conf": {},
     "nccl_graph": {"path": ""},
@@ -139,6 +148,26 @@ def changed(name, **values):
             "fail",
             "NCCL error; at work afterwards: GPU 0, 3",
         ),
+        (
+            "collective",
+            changed("collective", wrong=[wrong(5, 1023, 77, None)]),
+            "fail",
+            "the sum is not what was sent: rank 5, 8184 bytes, first wrong element 77: 1, not 2",
+        ),
+        (
+            "collective",
+            changed("collective", us={}, wrong=[wrong(1, 1, 0, 0), wrong(0, 1, 0, None)]),
+            "fail",
+            "the sum is not what was sent: rank 0, 8 bytes, first wrong element 0: 1, not 2; "
+            "also rank 1 from rank 0, 8 bytes",
+        ),
+        (
+            "collective",
+            changed("collective", wrong=[wrong(6, 65537, 0, 7)]),
+            "fail",
+            "what arrived is not what was sent: rank 6 from rank 7, 524296 bytes",
+        ),
+        ("collective", changed("collective", compared=0), "warn", "was not compared"),
         ("loaded_link", {}, "pass", "GPU 7: generation 5 x16"),
         (
             "loaded_link",

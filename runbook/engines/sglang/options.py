@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+import yaml
 
 from runbook.engines.answers import whole
 from runbook.errors import BadInput
@@ -129,6 +132,49 @@ def read_options(words: Sequence[str]) -> Options:
             value = "" if following.startswith("--") else following
         values[ALIASES.get(name, name)] = value
     return Options(values)
+
+
+def config_words(text: str, path: str) -> tuple[list[str], list[str]]:
+    """The words that a file of options (``--config``) stands for, and the names of its flags that
+    are false, which stand for nothing.
+
+    As SGLang's own parser reads it (0.5.10 to 0.5.23): ``true`` is a bare flag, a list several
+    values, a mapping JSON; the words come before those of the command line, which win. Raises
+    ``BadInput`` for what is none.
+    """
+    try:
+        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
+            raise _no_config(path, "it repeats values by aliases")
+        found = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise _no_config(path, " ".join(str(error).split())[:200]) from None
+    if not isinstance(found or {}, dict) or not all(isinstance(key, str) for key in found or {}):
+        raise _no_config(path, "it holds no options by name")
+    words: list[str] = []
+    off = []
+    for key, value in (found or {}).items():
+        option = f"--{key.replace('_', '-')}"
+        if value is False:
+            off.append(option)
+        elif value is True:
+            words.append(option)
+        elif isinstance(value, list):
+            words += [option, *map(_config_value, value)] if value else []
+        else:
+            words += [option, _config_value(value)]
+    return words, off
+
+
+def _config_value(value: object) -> str:
+    return json.dumps(value) if isinstance(value, dict) else str(value)
+
+
+def _no_config(path: str, why: str) -> BadInput:
+    return BadInput(
+        f"{path}, which --config names: {why}",
+        "YAML with an option and its value a line",
+        "write its options into server.args by hand",
+    )
 
 
 def options_of(server: Server, configuration: Configuration) -> Options:
