@@ -130,7 +130,7 @@ def _bring_up(bench: Bench, life: Life, server: RunningServer) -> Launch:
         info = bench.engine.info(url)
     except ServerFailed as failure:
         bench.book.note_launch(name, launch)
-        explained = bench.engine.explain_log(server.log_tail(_START_LINES))
+        explained = bench.engine.explain_log(server.log_tail(_START_LINES), life.spec)
         said = say(part for part in (failure.found, explained) if part)
         raise ServerFailed(said, failure.wanted, server.log_tail()) from None
     checks = (
@@ -153,7 +153,7 @@ def _try_longest(bench: Bench, server: RunningServer, info: ServerInfo) -> list[
     if check.status != "fail":
         return [check]
     log = server.log_tail(_START_LINES)
-    said = say((check.found, bench.engine.explain_log(log), log[-LOG_CHARACTERS:]))
+    said = say((check.found, bench.engine.explain_log(log, server.spec), log[-LOG_CHARACTERS:]))
     return [replace(check, found=said)]
 
 
