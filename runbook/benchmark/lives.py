@@ -158,8 +158,8 @@ def _try_longest(bench: Bench, server: RunningServer, info: ServerInfo) -> list[
 
 
 def _watched(bench: Bench, life: Life, server: RunningServer) -> Callable[[], bool]:
-    """Whether the server lives. A long start is told of by the last line of its log; on GPUs one
-    that hangs raises ``ServerFailed``."""
+    """Whether the server lives. A long start is told of by the last line of its log; one whose
+    workers are dead, and on GPUs one that hangs, raises ``ServerFailed``."""
     stack, began = bench.params.stack, time.monotonic()
     told = began
     nccl = [f"{k}={v}" for k, v in sorted(life.spec.env.items()) if k.startswith("NCCL_")]
@@ -176,7 +176,12 @@ def _watched(bench: Bench, life: Life, server: RunningServer) -> Callable[[], bo
             bench.say(f"{life.configuration.name}: starting for {now - began:.0f} s: {line[:160]}")
         if stack.gpus:
             watch.look()
-        return server.alive()
+        if not server.alive():
+            return False
+        if lost := server.lost_workers():
+            after = f"{time.monotonic() - began:.1f} s after its start"
+            raise ServerFailed(f"{lost} {after}", "workers that stay", "read the end of its log")
+        return True
 
     return alive
 
