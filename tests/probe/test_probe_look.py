@@ -155,8 +155,8 @@ KEPT = {
             sum(range(1000))
         """,
     "the failed child of a worker": """
-        program = "import subprocess, sys, time; d = subprocess.Popen([sys.executable, '-c', '1/0'])"
-        run(sys.executable, "-c", program + "; time.sleep(600)", stderr=subprocess.DEVNULL)
+        program = "import subprocess, sys, time; d = subprocess.Popen([sys.executable, '-c', '1/0']"
+        run(sys.executable, "-c", program + "); time.sleep(600)", stderr=subprocess.DEVNULL)
         wait()
         """,
 }
