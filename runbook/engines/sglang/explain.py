@@ -92,8 +92,12 @@ def _find(chains: Sequence[Chain], lines: Sequence[Line], start: _Start) -> Matc
     printed = [found for line in lines for found in _match_printed(line)]
     first = [one for one in chains if not all(FOLLOWS.search(x.text) for x in one.raised)]
     traced = [one for one in first if one.is_traced]
+    traced = [one for one in traced if not start.may_be_outlived(one)] or traced
     if traced:
         return _refined(_match_chain(traced[0], start), printed)
+    if any(one.is_traced for one in chains):  # then only a beginning that is cut off has no frames
+        signed = next((line.number for line in lines if line.rank is not None), len(lines))
+        first = [one for one in first if one.number < signed]
     # Lines without a traceback have no order to rely on: memory runs out for many reasons.
     told = [found for one in first if (found := _match_chain(one, start))]
     told += [] if first and not told else [one for one in printed if not one.known.follows]
@@ -206,6 +210,11 @@ class _Start:
             return False  # nobody knows who wrote it
         last = chain.raised[-1].number
         return any(number > last for number, _ in self._of(chain.rank))
+
+    def may_be_outlived(self, chain: Chain) -> bool:
+        """Whether some rank went on after an exception that nobody signed."""
+        last = chain.raised[-1].number
+        return chain.rank == UNSIGNED and any(number > last for number, _, _ in self._reports)
 
     def phase_at(self, chain: Chain) -> str:
         """``graphs`` while they are captured, ``weights`` while the first ones are loaded."""

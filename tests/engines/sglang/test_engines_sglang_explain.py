@@ -263,6 +263,19 @@ def test_a_rank_that_goes_on_has_not_failed():
     assert find_cause(f"{ignored}\n{failed}").name == "no space on disk"
 
 
+def test_what_a_library_printed_on_the_way_is_not_what_ended_the_start():
+    printed = traceback("ModuleNotFoundError: No module named 'flash_attn'")
+    on = logged(" TP7", "Load weight end. elapsed=61.02 s, avail mem=17.71 GB")
+    failed = hit(" TP7", traceback("OSError: [Errno 28] No space left on device"))
+    assert find_cause(f"{printed}\n{on}\n{failed}").name == "no space on disk"
+    told = logged(" TP1", "ImportError: libfoo.so.1: cannot open shared object file: No such file")
+    died = "RuntimeError: Rank 1 scheduler died during initialization (exit code: {}). If exit code"
+    killed = [BEGIN, POOL, told, logged(" TP1", "Using sampling backend pytorch")]
+    for code, name in ((-9, "killed from outside"), (1, None)):
+        cause = find_cause("\n".join([*killed, traceback(died.format(code))]))
+        assert getattr(cause, "name", None) == name
+
+
 def test_a_log_that_begins_in_the_middle_tells_what_is_there():
     whole = hit(
         " TP4",
