@@ -111,6 +111,13 @@ def wait_until(true, timeout_s, what=lambda: ""):
         time.sleep(0.02)
 
 
+def wait_for_word(say, timeout_s):
+    """What ``say`` returns once it is not empty."""
+    said = []
+    wait_until(lambda: said.append(say()) or said[-1], timeout_s)
+    return said[-1]
+
+
 def is_alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
     try:

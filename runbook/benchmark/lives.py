@@ -130,7 +130,7 @@ def _bring_up(bench: Bench, life: Life, server: RunningServer) -> Launch:
         info = bench.engine.info(url)
     except ServerFailed as failure:
         bench.book.note_launch(name, launch)
-        explained = bench.engine.explain_log(server.log_tail(_START_LINES))
+        explained = bench.engine.explain_log(server.log_tail(_START_LINES), life.spec)
         said = say(part for part in (failure.found, explained) if part)
         raise ServerFailed(said, failure.wanted, server.log_tail()) from None
     checks = (
@@ -153,13 +153,13 @@ def _try_longest(bench: Bench, server: RunningServer, info: ServerInfo) -> list[
     if check.status != "fail":
         return [check]
     log = server.log_tail(_START_LINES)
-    said = say((check.found, bench.engine.explain_log(log), log[-LOG_CHARACTERS:]))
+    said = say((check.found, bench.engine.explain_log(log, server.spec), log[-LOG_CHARACTERS:]))
     return [replace(check, found=said)]
 
 
 def _watched(bench: Bench, life: Life, server: RunningServer) -> Callable[[], bool]:
-    """Whether the server lives. A long start is told of by the last line of its log; on GPUs one
-    that hangs raises ``ServerFailed``."""
+    """Whether the server lives. A long start is told of by the last line of its log; one whose
+    workers are dead, and on GPUs one that hangs, raises ``ServerFailed``."""
     stack, began = bench.params.stack, time.monotonic()
     told = began
     nccl = [f"{k}={v}" for k, v in sorted(life.spec.env.items()) if k.startswith("NCCL_")]
@@ -176,7 +176,12 @@ def _watched(bench: Bench, life: Life, server: RunningServer) -> Callable[[], bo
             bench.say(f"{life.configuration.name}: starting for {now - began:.0f} s: {line[:160]}")
         if stack.gpus:
             watch.look()
-        return server.alive()
+        if not server.alive():
+            return False
+        if lost := server.lost_workers():
+            after = f"{time.monotonic() - began:.1f} s after its start"
+            raise ServerFailed(f"{lost} {after}", "workers that stay", "read the end of its log")
+        return True
 
     return alive
 

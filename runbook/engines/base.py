@@ -158,5 +158,8 @@ class Engine(Protocol):
     def check_log(self, log: str, configuration: Configuration) -> list[Check]:
         """What the log of a server that came up proves of the configuration; its start matters."""
 
-    def explain_log(self, log: str) -> str:
-        """Why a server did not come up and what to do, by its log; empty where it is unclear."""
+    def explain_log(self, log: str, launch: LaunchSpec | None = None) -> str:
+        """Why a server did not come up and what to do, by its log; empty where it is unclear.
+
+        ``launch``: how it was started; advice that it follows already is not given.
+        """

@@ -180,7 +180,7 @@ class LlamaCpp:
         """Nothing: ``check_configuration`` tells all."""
         return []
 
-    def explain_log(self, log: str) -> str:
+    def explain_log(self, log: str, launch: LaunchSpec | None = None) -> str:
         """Nothing: the launcher prints its own reason in words."""
         return ""
 

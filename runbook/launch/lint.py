@@ -97,6 +97,8 @@ def _assignment_faults(word: str) -> Iterator[str]:
         yield f"{name} holds {value!r}, in which systemd expands nothing"
     if name in ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH") and "" in value.split(":"):
         yield f"{name} has an empty element, which means the current directory"
+    if name in ("CUDA_HOME", "CUDA_PATH") and ":" in value:
+        yield f"{name} is one folder, and {value!r} is a list"
 
 
 def _ask_host(unit: UnitFile, host: Host) -> Iterator[Check]:

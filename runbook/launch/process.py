@@ -12,7 +12,11 @@ from runbook.errors import HostFailed, ServerFailed
 from runbook.launch.server import Launcher, RunningServer
 from runbook.launch.spec import LaunchSpec
 from runbook.owning.owned import CLOSE_S, Job, Owned
+from runbook.probe.look import LostWorkers
 from runbook.redaction import redact
+
+#: Of a log with tracebacks, on average and not less.
+_LINE_BYTES = 256
 
 
 class ProcessLauncher(Launcher):
@@ -94,6 +98,7 @@ class ProcessServer(RunningServer):
         self._pid = pid
         self._stop_timeout_s = stop_timeout_s
         self._ended = False
+        self._workers = LostWorkers(pid)
 
     @property
     def pid(self) -> int:
@@ -105,11 +110,15 @@ class ProcessServer(RunningServer):
         self._hear(0.0)
         return not self._ended
 
+    def lost_workers(self) -> str:
+        """As in ``RunningServer``."""
+        return self._workers.look()
+
     def log_tail(self, lines: int = 20) -> str:
         """The end of what the server printed."""
         try:
             with self.log.open("rb") as file:
-                file.seek(max(0, self.log.stat().st_size - 65536))
+                file.seek(max(0, self.log.stat().st_size - max(65536, lines * _LINE_BYTES)))
                 text = file.read().decode(errors="backslashreplace")
         except FileNotFoundError:
             return ""

@@ -26,6 +26,13 @@ class RunningServer(ABC):
     def alive(self) -> bool:
         """Whether the main process still runs."""
 
+    def lost_workers(self) -> str:
+        """Worker processes that have ended while the main process waits for them, in words.
+
+        Asked again and again until it is ready; empty where nothing is lost, or nobody can tell.
+        """
+        return ""
+
     @abstractmethod
     def log_tail(self, lines: int = 20) -> str:
         """The end of what the server printed."""

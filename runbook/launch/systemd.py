@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import PurePosixPath
+from typing import Any
 
 from runbook import probe
 from runbook.errors import ServerFailed
@@ -18,6 +19,7 @@ from runbook.launch.server import Launcher, RunningServer
 from runbook.launch.spec import LaunchSpec
 from runbook.launch.unit import UnitSettings, render_unit
 from runbook.owning.owned import is_readable
+from runbook.probe.look import LostWorkers
 from runbook.redaction import redact
 
 #: Units that are gone at reboot.
@@ -25,6 +27,9 @@ RUNTIME_UNITS = PurePosixPath("/run/systemd/system")
 
 #: Beyond what systemd itself waits, in seconds.
 _SPARE_S = 30.0
+
+#: A look at another machine costs a command there.
+_LOOK_AFAR_S = 5.0
 
 
 def show(host: Host, unit: str, *properties: str) -> dict[str, str]:
@@ -127,9 +132,7 @@ class UnitLauncher(Launcher):
         """Asked on the host, where that is not this machine."""
         if self.host.kind != "ssh":
             return super().port_holder(port)
-        asked = [self.host.python, "-I", "-S", "-", "0", str(port), "/"]
-        done = self.host.run(*asked, stdin=probe.source("look").encode())
-        held = json.loads(done.out)["listeners"]
+        held = _look(self.host, 0, port)["listeners"]
         return "; ".join(f"pid {one['pid']} of {one['cgroup']}" for one in held) or None
 
     def ask_driver(self, query: str) -> str:
@@ -190,6 +193,11 @@ class UnitServer(RunningServer):
             with contextlib.suppress(ProcessLookupError):
                 self._pidfd = os.pidfd_open(seen)
                 undo.callback(os.close, self._pidfd)
+        self._workers = (
+            LostWorkers(seen)
+            if seen is not None
+            else LostWorkers(main_pid, lambda: _look(host, main_pid, 0)["family"], _LOOK_AFAR_S)
+        )
 
     @property
     def pid(self) -> int:
@@ -204,6 +212,10 @@ class UnitServer(RunningServer):
             return not is_readable(self._pidfd)
         now = show(self.host, self.unit, "MainPID", "ActiveState")
         return now == {"MainPID": str(self.main_pid), "ActiveState": "active"}
+
+    def lost_workers(self) -> str:
+        """As in ``RunningServer``; asked on the host where the runner does not see it."""
+        return self._workers.look()
 
     def log_tail(self, lines: int = 20) -> str:
         """The end of the journal of this life."""
@@ -232,6 +244,13 @@ def watched(host: Host, name: str, orders: Sequence[Sequence[str]]) -> Iterator[
         yield
     finally:
         host.run("systemctl", "stop", "--", unit, check=False)
+
+
+def _look(host: Host, pid: int, port: int) -> dict[str, Any]:
+    """What ``look.py`` sees on a host of a process and a port."""
+    asked = [host.python, "-I", "-S", "-", str(pid), str(port), "/"]
+    seen: dict[str, Any] = json.loads(host.run(*asked, stdin=probe.source("look").encode()).out)
+    return seen
 
 
 def _missing(host: Host, spec: LaunchSpec) -> list[str]:

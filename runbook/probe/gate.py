@@ -5,8 +5,8 @@ completion was served. It climbs a ladder (the port is ours, health, model, a st
 of two tokens or more) and watches the main process all the while. It prints what it waits for.
 
 Exit codes, chosen outside those that systemd gives names to (2 to 7, 64 to 78, 200 and up):
-0 served; 10 the main process is gone; 11 out of time; 12 the server will not serve us; 13 wrongly
-asked.
+0 served; 10 the main process is gone, or its workers are; 11 out of time; 12 the server will not
+serve us; 13 wrongly asked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from runbook.probe.completion import (
     read_lines,
     why_senseless,
 )
-from runbook.probe.look import link, sockets_on, unified_cgroup
+from runbook.probe.look import LostWorkers, link, sockets_on, unified_cgroup
 from runbook.redaction import redact, remember
 
 GONE, LATE, REFUSED, WRONGLY_ASKED = 10, 11, 12, 13
@@ -224,7 +224,7 @@ def wait(ladder: Ladder, main: int, deadline_s: float) -> int:
     """Watch ladder, main process and clock; return the exit code."""
     begun = time.monotonic()
     born = process_start(main) if main else None
-    said, said_at = "", 0.0
+    said, said_at, lost_workers = "", 0.0, LostWorkers(main)
     ladder.start()
     while True:
         waited = time.monotonic() - begun
@@ -234,6 +234,9 @@ def wait(ladder: Ladder, main: int, deadline_s: float) -> int:
         rung = ladder.waits_for
         if main and (born is None or process_start(main) != born):
             tell(f"main process {main} is gone while waiting for {rung}")
+            return GONE
+        if main and (lost := lost_workers.look()):
+            tell(f"will not become ready: {lost}")
             return GONE
         if ladder.refused:
             tell(f"will not become ready: {ladder.refused}")

@@ -28,7 +28,7 @@ from typing import Any
 from runbook.probe.boot import after_boot
 from runbook.probe.gate import ready
 from runbook.probe.look import listeners, sockets_on
-from runbook.probe.serving import read_all, read_files
+from runbook.probe.serving import CACHES, is_closed, read_all, read_files
 from runbook.probe.topology import fingerprint, parse_matrix
 
 FAILED, NO_EXPECTATIONS, NO_COMMAND = 20, 21, 23
@@ -39,16 +39,6 @@ GPUS_WAIT_S = 60.0
 SMI_S = 30.0
 #: More than this share of a card in use before a start is somebody's.
 GPU_USED_SHARE = 0.05
-
-#: Where servers of this kind compile, load and keep what they need later.
-CACHES = (
-    "HOME",
-    "XDG_CACHE_HOME",
-    "HF_HOME",
-    "TRITON_CACHE_DIR",
-    "TORCHINDUCTOR_CACHE_DIR",
-    "FLASHINFER_WORKSPACE_BASE",
-)
 
 #: Status, found, wanted. The status is pass, fail, unknown or skipped.
 Answer = tuple[str, str, str]
@@ -153,14 +143,9 @@ def judge_caches() -> Answer:
     named = {name: os.environ[name] for name in CACHES if os.environ.get(name)}
     if not named:
         return NOT_MEASURED
-    closed = [f"{name} {path} cannot be written" for name, path in named.items() if _closed(path)]
+    closed = [f"{name} {path} cannot be written" for name, path in named.items() if is_closed(path)]
     said = ", ".join(closed) or f"{', '.join(named)} can be written"
     return ("fail" if closed else "pass"), said, "folders that this user can write"
-
-
-def _closed(path: str) -> bool:
-    there = next((up for up in (Path(path), *Path(path).parents) if up.exists()), Path("/"))
-    return not (there.is_dir() and os.access(there, os.W_OK | os.X_OK))
 
 
 def judge_gpus(

@@ -10,10 +10,30 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from runbook.probe.attributes import read_attributes
+
+#: A dead child that nobody has taken note of for so long is not waited for.
+UNHEEDED_S = 5.0
+LOOK_AGAIN_S = 1.0
+#: A launcher that only waits takes less of a processor than this.
+IDLE_SHARE = 0.05
+#: Names that servers give their workers, which end with the server alone.
+WORKERS = ("sglang", "VLLM::", "ray::")
+INTERPRETERS = ("python", "pt_main_thread")
+#: Programs before a launcher that run it as their child.
+WRAPPERS = ("sh", "bash", "dash", "env", "nice", "numactl", "taskset", "tini", "sudo", "runuser")
+#: What is run for a moment, and may be left unheeded by who asked for it.
+SHORT_LIVED = (
+    *("nvcc", "cicc", "ptxas", "fatbinary", "nvlink", "cudafe++", "ninja", "cmake", "make"),
+    *("cc", "c++", "gcc", "g++", "cc1", "cc1plus", "clang", "as", "ld", "ld.gold", "collect2"),
+    *("ldconfig", "nvidia-smi", "rocm-smi", "lscpu", "lsmod", "git", "which", "uname", "df"),
+)
+#: Helpers of Python's multiprocessing, which outlive the workers.
+HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
 
 def lines_of(path: Path) -> list[str] | None:
@@ -104,6 +124,138 @@ def workers_of(pid: str) -> list[dict[str, Any]]:
     return found
 
 
+def family_of(main: int) -> list[dict[str, Any]]:
+    """``main`` and what descends from it: number, parent, name, state, ticks of processor time,
+    how it ended (as ``waitpid`` has it; 0 where this user may not see it), start in ticks."""
+    known: dict[int, dict[str, Any]] = {}
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            head, _, tail = stat.read_text(errors="replace").rpartition(")")
+            words = tail.split()
+            pid, parent = int(stat.parent.name), int(words[1])
+            known[pid] = {
+                "pid": pid,
+                "parent": parent,
+                "name": head.partition("(")[2],
+                "state": words[0],
+                "ticks": int(words[11]) + int(words[12]),
+                "ended": int(words[49]) if len(words) > 49 else 0,
+                "born": words[19],
+            }
+        except (OSError, ValueError, IndexError):
+            continue
+        children.setdefault(parent, []).append(pid)
+    family = [main] if main and main in known else []
+    for pid in family:  # it grows while it is walked
+        family += children.get(pid, [])
+    return [dict(known[pid], helper=is_helper(pid)) for pid in family]
+
+
+def is_helper(pid: int) -> bool:
+    """Whether a process is a helper of Python's multiprocessing."""
+    words = lines_of(Path("/proc", str(pid), "cmdline")) or []
+    return any(name in word for word in words for name in HELPERS)
+
+
+class LostWorkers:
+    """Child processes of a server that is not ready, which have ended while it waits for them.
+
+    ``read``: the family of ``main`` as ``family_of`` tells it, where that is not this machine.
+    """
+
+    def __init__(
+        self,
+        main: int,
+        read: Callable[[], list[dict[str, Any]]] | None = None,
+        again_s: float = LOOK_AGAIN_S,
+    ) -> None:
+        self.main, self.again_s = main, again_s
+        self.read = read or (lambda: family_of(main))
+        self.next_s = 0.0
+        self.seen: dict[tuple[int, str], tuple[float, int]] = {}
+
+    def look(self) -> str:
+        """What was lost, in words; empty where nothing is, or it is too soon to look again."""
+        now = time.monotonic()
+        if now < self.next_s:
+            return ""
+        self.next_s = now + self.again_s
+        return self.judge(self.read(), now)
+
+    def judge(self, family: list[dict[str, Any]], now: float) -> str:
+        """As ``look``, of a family seen at ``now`` (seconds)."""
+        known = {one["pid"]: one for one in family}
+        dead = [
+            one
+            for one in family
+            if one["state"] == "Z" and one["ended"] and one["name"] not in SHORT_LIVED
+        ]
+        self.seen = {
+            key: self.seen.get(key, (now, known[one["parent"]]["ticks"]))
+            for one in dead
+            if one["parent"] in known
+            for key in [(one["pid"], one["born"])]
+        }
+        launchers = self.launchers(family)
+        lost = [
+            one
+            for one in dead
+            if (one["pid"], one["born"]) in self.seen
+            and self.is_lost(one, known[one["parent"]], family, launchers, now)
+        ]
+        return in_words(lost, known) if lost else ""
+
+    def launchers(self, family: list[dict[str, Any]]) -> set[int]:
+        """The main process, and where that only runs another one, that one."""
+        names = {one["pid"]: one["name"] for one in family}
+        found = {self.main}
+        for one in family:  # parents come first
+            if one["parent"] in found and names[one["parent"]] in WRAPPERS:
+                found.add(one["pid"])
+        return found
+
+    def is_lost(
+        self,
+        one: dict[str, Any],
+        parent: dict[str, Any],
+        family: list[dict[str, Any]],
+        launchers: set[int],
+        now: float,
+    ) -> bool:
+        """Whether its parent would wait for a dead child for ever."""
+        key = (one["pid"], one["born"])
+        since, ticks = self.seen[key]
+        if now - since < UNHEEDED_S:
+            return False
+        if one["name"].startswith(WORKERS):
+            return True
+        if parent["ticks"] - ticks > IDLE_SHARE * (now - since) * os.sysconf("SC_CLK_TCK"):
+            self.seen[key] = (now, parent["ticks"])
+            return False
+        if parent["pid"] not in launchers:
+            return False
+        if one["name"] == parent["name"] or one["name"].startswith(INTERPRETERS):
+            return True
+        siblings = [child for child in family if child["parent"] == parent["pid"]]
+        return all(child["state"] == "Z" or child["helper"] for child in siblings)
+
+
+def in_words(lost: list[dict[str, Any]], known: dict[int, dict[str, Any]]) -> str:
+    """``its worker processes have ended (12 sh: exit 126), and 5 python3 waits for them``."""
+    told = [
+        f"{one['pid']} {one['name']}: "
+        + (f"signal {one['ended'] & 127}" if one["ended"] & 127 else f"exit {one['ended'] >> 8}")
+        for one in lost
+    ]
+    more = f" and {len(told) - 4} more" if len(told) > 4 else ""
+    parent = known[lost[0]["parent"]]
+    return (
+        f"its worker processes have ended ({', '.join(told[:4])}{more}), and {parent['pid']} "
+        f"{parent['name']} still waits for them"
+    )
+
+
 def unified_cgroup(pid: str) -> str | None:
     """The control group of a process as systemd names it."""
     try:
@@ -153,6 +305,7 @@ def main() -> None:
     answer = {
         "process": look_at(pid),
         "workers": workers_of(pid),
+        "family": family_of(int(pid)),
         "listeners": listeners(int(port)),
         "written": path.stat().st_mtime if path.exists() else None,
     }

@@ -40,6 +40,16 @@ LIMITS = {
 }
 FLAGS = ("isolated", "ignore_environment", "no_user_site", "no_site", "safe_path")
 CHUNK_BYTES = 1 << 20
+NVCC_S = 30
+#: Where servers of this kind compile, load and keep what they need later.
+CACHES = (
+    "HOME",
+    "XDG_CACHE_HOME",
+    "HF_HOME",
+    "TRITON_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "FLASHINFER_WORKSPACE_BASE",
+)
 
 
 def read_python(options: dict[str, Any]) -> dict[str, Any]:
@@ -228,9 +238,7 @@ def read_disks(options: dict[str, Any]) -> dict[str, dict[str, int]]:
 
 def _room(path: str) -> dict[str, int]:
     """Room below ``path``, or below its nearest parent that is there."""
-    while not os.path.exists(path) and os.path.dirname(path) != path:
-        path = os.path.dirname(path)
-    found = os.statvfs(path)
+    found = os.statvfs(_nearest(path))
     return {
         "size_bytes": found.f_frsize * found.f_blocks,
         "free_bytes": found.f_frsize * found.f_bavail,
@@ -283,6 +291,68 @@ def read_system(options: dict[str, Any]) -> str:
 def read_tools(options: dict[str, Any]) -> dict[str, str | None]:
     """Where each tool lies on this PATH, ``null`` for one that is not there."""
     return {name: shutil.which(name) for name in options.get("tools", [])}
+
+
+def read_toolkit(options: dict[str, Any]) -> dict[str, Any]:
+    """The CUDA toolkit that ``CUDA_HOME`` (else ``CUDA_PATH``) names: kernels are compiled with its
+    nvcc, whatever ``PATH`` finds. Of both: program and release, ``null`` where there is none."""
+    named = [name for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    folder = os.environ[named[0]] if named else ""
+    own = os.path.join(folder, "bin", "nvcc")
+    there = own if folder and os.access(own, os.X_OK) else None
+    on_path = shutil.which("nvcc")
+    return {
+        "variable": named[0] if named else "",
+        "folder": folder,
+        "nvcc": there,
+        "release": _release_of(there),
+        "on_path": on_path,
+        "on_path_release": _release_of(on_path),
+    }
+
+
+def _release_of(nvcc: str | None) -> str | None:
+    if nvcc is None:
+        return None
+    try:
+        said = subprocess.run([nvcc, "--version"], stdout=subprocess.PIPE, timeout=NVCC_S).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(rb"release (\d+\.\d+)", said)
+    return found[1].decode() if found else None
+
+
+def read_folders(options: dict[str, Any]) -> dict[str, Any]:
+    """Folders that the environment names: those of ``LD_LIBRARY_PATH`` and whether they are there;
+    home, caches and temporary folder, and whether this user may write and execute in them."""
+    libraries = [one for one in os.environ.get("LD_LIBRARY_PATH", "").split(":") if one]
+    caches = {name: os.environ[name] for name in CACHES if os.environ.get(name)}
+    caches["TMPDIR"] = os.environ.get("TMPDIR") or "/tmp"
+    return {
+        "libraries": {path: os.path.isdir(path) for path in libraries},
+        "caches": {
+            name: {"path": path, "writable": not is_closed(path), "noexec": _is_noexec(path)}
+            for name, path in caches.items()
+        },
+    }
+
+
+def is_closed(path: str) -> bool:
+    """Whether this user can neither write into a folder nor make it."""
+    there = _nearest(path)
+    return not (os.path.isdir(there) and os.access(there, os.W_OK | os.X_OK))
+
+
+def _is_noexec(path: str) -> bool:
+    return bool(os.statvfs(_nearest(path)).f_flag & os.ST_NOEXEC)
+
+
+def _nearest(path: str) -> str:
+    """``path``, or the nearest folder above it that is there."""
+    path = os.path.abspath(path)
+    while not os.path.exists(path) and os.path.dirname(path) != path:
+        path = os.path.dirname(path)
+    return path
 
 
 def read_files(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -374,6 +444,8 @@ READERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "kernel": read_kernel,
     "system": read_system,
     "tools": read_tools,
+    "toolkit": read_toolkit,
+    "folders": read_folders,
     "files": read_files,
 }
 

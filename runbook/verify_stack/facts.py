@@ -31,6 +31,8 @@ GPU_PACKAGES = (
     *("torch", "triton", "transformers", "sglang-kernel", "sgl-kernel"),
     *("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache"),
 )
+#: What Triton looks for on PATH where CC does not name one.
+C_COMPILERS = ("gcc", "clang")
 NOT_FOUND = 127
 #: As shells, ``env`` and Ubuntu say it.
 _NOT_THERE = (
@@ -223,12 +225,22 @@ def questions_for(params: Params, engine: Engine) -> Questions:
         files=_distinct(model_paths(params).values()),
         hash_up_to_bytes=int(stack.hash_up_to_gib * 2**30),
         disks=_distinct([params.server.cwd, *model_paths(params).values()]),
-        tools=_distinct(stack.tools),
+        tools=_distinct(wanted_tools(params)),
         torch=stack.gpus > 0,
         gpus=stack.gpus if stack.checks.get("collective") != "off" else 0,
         limit_s=stack.collective_s,
         busy_percent=stack.busy_percent,
     )
+
+
+def wanted_tools(params: Params) -> list[str]:
+    """The programs that are looked for: those of ``stack.tools``, and on GPUs, where kernels are
+    compiled at a start, C compilers."""
+    if not params.stack.gpus:
+        return params.stack.tools
+    environments = [params.server.env, *(one.env for one in params.configurations)]
+    named = [env["CC"] for env in environments if env.get("CC")]
+    return [*params.stack.tools, *C_COMPILERS, "cc", *named]
 
 
 def model_paths(params: Params) -> dict[str, str]:

@@ -10,15 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from runbook.checks import Check, Status, counted
-from runbook.launch.spec import MANAGER_SETS
 from runbook.probe.ask import ServingFacts
 from runbook.verify_stack.accelerated import ACCELERATED_CHECKS, check_draft_fits
 from runbook.verify_stack.case import Answer, Case, Launch, Missing
+from runbook.verify_stack.environment import check_environment, check_tools
 from runbook.verify_stack.facts import model_paths
 from runbook.verify_stack.gpu_checks import in_range
 
 GIB = 2**30
-OWN_PREFIX = "RUNBOOK_"
 
 #: From worst to best, for the answer over several configurations.
 _ORDER: tuple[Status, ...] = ("fail", "unknown", "warn", "skipped", "pass")
@@ -185,39 +184,6 @@ def _limits(launch: Launch) -> Answer:
     return ("pass" if found == wanted else "warn"), _pairs(found), _pairs(wanted), fix
 
 
-def _tools(launch: Launch) -> Answer:
-    asked = launch.case.stack.tools
-    if not asked:
-        return "skipped", "none asked for (stack.tools)", "", ""
-    tools = launch.need("tools")
-    gone = [name for name in asked if not tools.get(name)]
-    wanted, fix = "each on the server's PATH", "install them, or set server.env.PATH"
-    if gone:
-        return "fail", f"not on PATH: {', '.join(gone)}", wanted, fix
-    return "pass", ", ".join(str(tools[name]) for name in asked), wanted, ""
-
-
-def _environment(launch: Launch) -> Answer:
-    """Names that belong to the service manager, the runbook or the interpreter's start."""
-    names = set(launch.spec.env)
-    taken = sorted(n for n in names if n in MANAGER_SETS - {"LANG"} or n.startswith(OWN_PREFIX))
-    wanted = "no reserved variables, nothing changed at the start of Python"
-    if taken:
-        fix = "take them out of server.env and of the configurations"
-        return "fail", f"reserved: {', '.join(taken)}", wanted, fix
-    path = launch.spec.env.get("PATH")
-    if path is not None and "" in path.split(":"):
-        return "fail", f"an empty element in PATH={path}", "absolute folders", "set server.env.PATH"
-    changed = launch.need("environment")
-    overridden = sorted({*changed["changed"], *changed["removed"]} & names)
-    if overridden:
-        found = f"changed at the start of Python: {', '.join(overridden)}"
-        return "warn", found, wanted, "let sitecustomize.py only set what is not set (setdefault)"
-    if "LANG" in names:
-        return "warn", "LANG is set", wanted, "LANG is not compared: the manager sets it as well"
-    return "pass", f"{counted(len(names), 'variable')}, none reserved", wanted, ""
-
-
 def _sitecustomize(launch: Launch) -> Answer:
     parts = [launch.need(name) for name in ("sitecustomize", "usercustomize")]
     wanted = "one, or none, that does not raise; the same for every configuration"
@@ -321,7 +287,7 @@ LAUNCH_CHECKS: dict[str, Callable[[Launch], Answer]] = {
     "disk": _disk,
     "shm": _shm,
     "limits": _limits,
-    "tools": _tools,
-    "environment": _environment,
+    "tools": check_tools,
+    "environment": check_environment,
     **{name: _where_gpus_are(judge) for name, judge in ACCELERATED_CHECKS.items()},
 }

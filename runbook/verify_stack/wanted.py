@@ -21,8 +21,9 @@ WANTED: Mapping[str, str] = {
     "model and its draft.",
     "shm": "`stack.min_shm_gib` are free in `/dev/shm`.",
     "limits": "Open files and locked memory can be had as the service asks for them.",
-    "tools": "The programs of `stack.tools` are on the server's `PATH`.",
-    "environment": "No variable is reserved or empty, none is changed at the start of Python.",
+    "tools": "The programs of `stack.tools`, and on GPUs a C compiler, are on the server's `PATH`.",
+    "environment": "No variable is reserved or changed at the start of Python; the toolkit, "
+    "libraries and caches that are named can be used.",
     "torch": "Torch has kernels for the cards, and the driver is new enough for its CUDA.",
     "kernels": "The packages with kernels (FlashInfer, SGLang's own) belong together.",
     "nccl": "One NCCL is found, and it is in `stack.nccl`.",

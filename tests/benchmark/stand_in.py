@@ -139,7 +139,7 @@ class StandIn:
     def check_log(self, log: str, configuration: Configuration) -> list[Check]:
         return []
 
-    def explain_log(self, log: str) -> str:
+    def explain_log(self, log: str, launch: LaunchSpec | None = None) -> str:
         return ""
 
     def check_cell(

@@ -629,7 +629,7 @@ class Stuck(StandIn):
         env = {"NCCL_P2P_LEVEL": "SYS", "MARK": str(self.mark), "PATH": os.environ["PATH"]}
         return LaunchSpec(("/bin/sh", "-c", says), env, "/")
 
-    def explain_log(self, log: str) -> str:
+    def explain_log(self, log: str, launch: LaunchSpec | None = None) -> str:
         return f"its log: {log.strip()}"
 
 

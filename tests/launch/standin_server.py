@@ -1,4 +1,4 @@
-"""A stand-in server: python standin_server.py PORT [deaf] [children] [die]."""
+"""A stand-in server: python standin_server.py PORT [deaf] [children] [die] [orphaned]."""
 
 import json
 import os
@@ -70,6 +70,8 @@ def main():
     print("hello from the server", flush=True)
     if "children" in words:
         CHILDREN.extend(start_daemon() for _ in range(2))
+    if "orphaned" in words:  # its workers are dead, and it does not look at them
+        DEAD.append(subprocess.Popen(["/bin/sh", "-c", "exit 126"]))
     if "die" in words:
         sys.exit("the server dies on purpose")
     if "deaf" in words:
@@ -82,4 +84,5 @@ def main():
 
 
 CHILDREN: list[int] = []
+DEAD: list[subprocess.Popen[bytes]] = []
 main()

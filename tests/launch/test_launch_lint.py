@@ -28,6 +28,8 @@ def test_a_rendered_unit_passes():
         ("Environment=A=Ring Tree", "unit: environment", "'Tree' is no assignment"),
         ("Environment=PATH=/usr/bin:", "unit: environment", "empty element"),
         ("Environment=PATH=:/usr/local/cuda/bin", "unit: environment", "empty element"),
+        ("Environment=CUDA_HOME=:/opt/cuda-12.9", "unit: environment", "CUDA_HOME is one folder"),
+        ("Environment=CUDA_PATH=/a:/b", "unit: environment", "CUDA_PATH is one folder"),
         ("Environment=A=1\nEnvironment=A=2", "unit: environment", "A is set twice"),
         ("Environment=HF_TOKEN=hf_x", "unit: secrets", "HF_TOKEN"),
         ("Environment='A=1", "unit: syntax", "open quote"),

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from boxes import children_of, is_alive, run_python, wait_until
+from boxes import children_of, is_alive, run_python, wait_for_word, wait_until
 from standins import ENV, ask, standin
 
 from runbook.errors import ServerFailed
@@ -74,6 +74,23 @@ def test_a_server_that_dies_is_noticed_and_its_children_end(launcher):
     assert server.exit_code == 1
     assert "dies on purpose" in server.log_tail(1)
     server.stop()
+
+
+def test_workers_that_died_under_a_living_server_are_told(launcher):
+    with launcher.start(standin("orphaned"), "waits", 5, 5) as server:
+        said = wait_for_word(server.lost_workers, 20)
+        assert "exit 126" in said and f"{server.pid} " in said
+        assert server.alive()
+    with launcher.start(standin("children"), "parent", 5, 5) as server:
+        ask(server)
+        assert server.lost_workers() == ""
+
+
+def test_a_long_log_is_read_as_far_as_its_lines_are_asked_for(launcher):
+    with launcher.start(standin(), "long", 5, 5) as server:
+        server.log.write_text("".join(f"{number:0200d}\n" for number in range(3000)))
+        assert server.log_tail(1) == f"{2999:0200d}"
+        assert server.log_tail(2900).splitlines()[0] == f"{100:0200d}"
 
 
 def test_a_killed_server_tells_its_signal(launcher):

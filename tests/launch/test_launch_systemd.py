@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from boxes import is_alive, wait_until
+from boxes import is_alive, wait_for_word, wait_until
 from standins import ENV, ask, standin
 
 from runbook.errors import HostFailed, ServerFailed
@@ -79,6 +79,16 @@ def test_a_unit_that_dies_is_noticed_and_not_restarted(launcher):
         assert "the server dies on purpose" in server.log_tail()
         time.sleep(0.3)
         assert not server.alive()
+
+
+def test_workers_that_died_under_a_living_unit_are_told_here_and_from_afar(box, launcher):
+    with launcher.start(standin("orphaned"), "waits", 10, 5) as server:
+        assert "exit 126" in wait_for_word(server.lost_workers, 30)
+        assert server.alive()
+        afar = systemd.LostWorkers(
+            server.main_pid, lambda: systemd._look(box, server.main_pid, 0)["family"], 1.0
+        )
+        assert "exit 126" in wait_for_word(afar.look, 30)
 
 
 @pytest.mark.parametrize("fields", [{"argv": ("/absent/python", "x")}, {"user": "no-such-user"}])

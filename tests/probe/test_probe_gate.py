@@ -74,6 +74,20 @@ def test_it_ends_at_once_when_the_main_process_is_gone(start):
     assert f"main process {server.pid} is gone" in said
 
 
+def test_it_ends_when_the_workers_of_a_server_are_dead():
+    program = (
+        "import subprocess as s, time; dead = s.Popen(['/bin/sh', '-c', 'exit 7']); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program]) as server:
+        try:
+            code, said = run_gate(free_port(), main=server.pid, deadline=50)
+        finally:
+            server.kill()
+    assert code == gate.GONE
+    assert "will not become ready: its worker processes have ended" in said
+    assert "sh: exit 7" in said
+
+
 def test_a_main_process_that_is_gone_before_it_looks_is_gone(start):
     server, port = start("--exit", "1")
     server.wait()

@@ -3,8 +3,11 @@ import os
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
+
+import pytest
 
 from runbook import probe
 from runbook.probe import look
@@ -36,6 +39,9 @@ def test_a_process_is_seen_as_it_is(tmp_path):
         assert found["limits"]["Max open files"].isdigit()
         assert abs(found["started"] - time.time()) < 30
         assert [one["pid"] for one in seen["listeners"]] == [os.getpid()]
+        assert [(one["pid"], one["parent"]) for one in seen["family"]] == [
+            (process.pid, os.getpid())
+        ]
         assert seen["written"] == tmp_path.stat().st_mtime
     finally:
         process.kill()
@@ -69,3 +75,163 @@ def test_a_port_that_nobody_holds_has_no_listeners():
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         assert look.listeners(bound.getsockname()[1]) == []
+
+
+# --- workers that have ended while their launcher waits --------------------------------------
+
+LAUNCHER = """
+import ctypes, os, signal, subprocess, sys, time
+started = []  # what is forgotten is reaped
+def run(*words, **more):
+    started.append(subprocess.Popen(words, **more))
+def named(name):
+    ctypes.CDLL(None).prctl(15, name, 0, 0, 0)
+def fork(name, end):
+    pid = os.fork()
+    if not pid:
+        named(name)
+        end()
+        os._exit(0)
+    return pid
+def wait():
+    print(flush=True)
+    while True:
+        time.sleep(1)
+"""
+
+LOST = {
+    "shells under a launcher that waits": """
+        for _ in range(3):
+            run("/bin/sh", "-c", "exit 126")
+        wait()
+        """,
+    "a scheduler that was killed, beside one that lives": """
+        fork(b"sglang::schedul", lambda: time.sleep(600))
+        os.kill(fork(b"sglang::schedul", lambda: time.sleep(600)), signal.SIGKILL)
+        wait()
+        """,
+    "an interpreter that came to nothing, beside one that lives": """
+        run(sys.executable, "-c", "import time; time.sleep(600)")
+        run(sys.executable, "-c", "raise SystemExit(255)")
+        wait()
+        """,
+    "all but the helper that tracks resources": """
+        run(sys.executable, "-c", "import time; time.sleep(600) # multiprocessing.resource_tracker")
+        run("/bin/sh", "-c", "kill -SEGV $$")
+        wait()
+        """,
+    "a fork without a program of its own": """
+        os.fork() or os._exit(255)
+        fork(b"sleeper", lambda: time.sleep(600))
+        wait()
+        """,
+}
+
+KEPT = {
+    "a compiler that failed": """
+        os.symlink("/bin/sh", sys.argv[1] + "/nvcc")
+        run(sys.argv[1] + "/nvcc", "-c", "exit 1")
+        wait()
+        """,
+    "children that are waited for": """
+        for _ in range(5):
+            subprocess.run(["/bin/sh", "-c", "exit 3"])
+        wait()
+        """,
+    "children that ended well": """
+        run("/bin/sh", "-c", "exit 0")
+        run(sys.executable, "-c", "")
+        wait()
+        """,
+    "a failed shell beside a child that lives": """
+        run("/bin/sleep", "600")
+        run("/bin/sh", "-c", "exit 1")
+        wait()
+        """,
+    "a failed child of a server that is at work": """
+        run("/bin/sh", "-c", "exit 1")
+        print(flush=True)
+        while True:
+            sum(range(1000))
+        """,
+    "the failed child of a worker": """
+        program = "import subprocess, sys, time; d = subprocess.Popen([sys.executable, '-c', '1/0']"
+        run(sys.executable, "-c", program + "); time.sleep(600)", stderr=subprocess.DEVNULL)
+        wait()
+        """,
+}
+
+
+@pytest.fixture
+def launched(tmp_path, monkeypatch):
+    monkeypatch.setattr(look, "UNHEEDED_S", 1.0)
+    started = []
+
+    def launch(body, before=()):
+        program = LAUNCHER + textwrap.dedent(body)
+        command = [*before, sys.executable, "-c", program, str(tmp_path)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+        started.append(process)
+        process.stdout.readline()
+        return look.LostWorkers(process.pid, again_s=0.1)
+
+    yield launch
+    for process in started:
+        os.killpg(process.pid, 9)
+        process.wait()
+        process.stdout.close()
+
+
+def look_for(watch, seconds):
+    """What the watch says within some time, and when."""
+    began = time.monotonic()
+    while time.monotonic() - began < seconds:
+        if said := watch.look():
+            return said, time.monotonic() - began
+        time.sleep(0.05)
+    return "", seconds
+
+
+@pytest.mark.parametrize("kind", LOST)
+def test_workers_that_ended_are_told_and_only_after_a_while(launched, kind):
+    said, after_s = look_for(launched(LOST[kind]), 20)
+    assert said.startswith("its worker processes have ended (")
+    assert "still waits for them" in said
+    assert after_s >= 1.0
+
+
+def test_a_launcher_behind_a_wrapper_is_looked_at(launched):
+    before = ("/bin/bash", "-c", '"$@"; true', "bash")
+    said, _ = look_for(launched(LOST["shells under a launcher that waits"], before), 20)
+    assert "exit 126" in said
+
+
+@pytest.mark.parametrize("kind", KEPT)
+def test_what_ends_beside_a_server_is_no_lost_worker(launched, kind):
+    watch = launched(KEPT[kind])
+    assert look_for(watch, 3) == ("", 3)
+
+
+def test_who_nobody_knows_has_lost_nothing():
+    assert look.family_of(0) == []
+    assert look.LostWorkers(0).look() == ""
+    gone = subprocess.Popen(["/bin/true"])
+    gone.wait()
+    assert look.LostWorkers(gone.pid).look() == ""
+
+
+def test_the_end_of_a_worker_that_may_not_be_seen_is_no_end():
+    family = [
+        {"pid": 5, "parent": 1, "name": "python3", "state": "S", "ticks": 9, "born": "1"},
+        {"pid": 6, "parent": 5, "name": "python3", "state": "Z", "ticks": 0, "born": "2"},
+    ]
+    for ended, is_told in ((0, False), (256, True), (9, True)):
+        watch = look.LostWorkers(5)
+        seen = [dict(one, ended=ended, helper=False) for one in family]
+        assert watch.judge(seen, 0.0) == ""
+        assert watch.judge(seen, 4.9) == ""
+        assert bool(watch.judge(seen, 5.1)) is is_told
+    another = [family[0], dict(family[1], born="3")]
+    watch = look.LostWorkers(5)
+    watch.judge([dict(one, ended=9, helper=False) for one in family], 0.0)
+    assert watch.judge([dict(one, ended=9, helper=False) for one in another], 9.0) == ""

@@ -93,6 +93,52 @@ def test_packages_files_tools_and_disks(tmp_path):
     assert facts["tools"] == {"sh": "/usr/bin/sh", "no-such-tool": None}
 
 
+def nvcc_of(folder: Path, release: str) -> Path:
+    """A folder with an nvcc that tells this release."""
+    program = folder / "bin" / "nvcc"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho Cuda compilation tools, release {release}, V{release}.1\n")
+    program.chmod(0o755)
+    return program
+
+
+def test_the_toolkit_that_is_named_beside_the_one_on_the_path(tmp_path):
+    own, other = nvcc_of(tmp_path / "own", "13.0"), nvcc_of(tmp_path / "other", "12.4")
+    path = {"PATH": f"{other.parent}:/usr/bin:/bin"}
+    found = ask(env={**path, "CUDA_HOME": str(tmp_path / "own")}).facts["toolkit"]
+    assert found == {
+        "variable": "CUDA_HOME",
+        "folder": str(tmp_path / "own"),
+        "nvcc": str(own),
+        "release": "13.0",
+        "on_path": str(other),
+        "on_path_release": "12.4",
+    }
+    for broken in (f":{tmp_path / 'own'}", str(tmp_path), "/absent"):
+        found = ask(env={**path, "CUDA_PATH": broken}).facts["toolkit"]
+        assert (found["variable"], found["nvcc"], found["release"]) == ("CUDA_PATH", None, None)
+    own.write_text("#!/bin/sh\nexit 1\n")
+    assert ask(env={"CUDA_HOME": str(tmp_path / "own")}).facts["toolkit"]["release"] is None
+    assert ask().facts["toolkit"]["variable"] == ""
+
+
+def test_folders_that_the_environment_names(tmp_path):
+    libraries = f"{tmp_path}:/absent/lib:"
+    rows = [row.split() for row in Path("/proc/mounts").read_text().splitlines()]
+    mounts = {row[1]: "noexec" in row[3].split(",") for row in rows if Path(row[1]).is_dir()}
+    barred = next((path for path, is_barred in reversed(mounts.items()) if is_barred), "/")
+    env = {"LD_LIBRARY_PATH": libraries, "HOME": str(tmp_path / "home"), "HF_HOME": barred}
+    found = ask(env=env).facts["folders"]
+    assert found["libraries"] == {str(tmp_path): True, "/absent/lib": False}
+    home = {"path": str(tmp_path / "home"), "writable": True, "noexec": False}
+    assert found["caches"]["HOME"] == home
+    assert found["caches"]["HF_HOME"]["noexec"] is mounts.get(barred, False)
+    assert found["caches"]["TMPDIR"]["path"] == "/tmp"
+    (tmp_path / "file").touch()
+    closed = ask(env={"TRITON_CACHE_DIR": str(tmp_path / "file")}).facts["folders"]["caches"]
+    assert closed["TRITON_CACHE_DIR"]["writable"] is False
+
+
 def test_what_a_distribution_itself_requires_of_the_packages_asked_for():
     asked = {"packages": ("pluggy", "no_such-package"), "requires_of": "pytest"}
     found = ask(sys.executable, "-m", "server", questions=Questions(**asked)).facts["requires"]

@@ -223,9 +223,9 @@ class SGLang:
         asked = Asked(configuration.name, options, intended_worker(configuration, None))
         return [check_worker(find_worker(log) or UNKNOWN, asked, "worker in the log")]
 
-    def explain_log(self, log: str) -> str:
+    def explain_log(self, log: str, launch: LaunchSpec | None = None) -> str:
         """The cause, the line that says so and the fix, as one sentence."""
-        cause = find_cause(log)
+        cause = find_cause(log, launch)
         return f"{cause.name} ({cause.line}): {cause.fix}" if cause else ""
 
     def _asked(self, configuration: Configuration, version: str | None = None) -> Asked:

@@ -25,8 +25,8 @@ STAMP = "[2026-11-30 01:03:53 TP3] "
         (OOM, "out of memory", "--mem-fraction-static"),
         (
             "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
-            "out of memory",
-            "nvidia-smi",
+            "weights leave no room for the KV cache",
+            "raise --mem-fraction-static",
         ),
         (
             "Exception: Capture cuda graph failed: CUDA out of memory. Tried to allocate 1 GiB",
