@@ -12,6 +12,7 @@ from typing import Any
 
 from runbook.benchmark.gpu_samples import Sampled, compare_clocks
 from runbook.benchmark.measurements import (
+    CACHED,
     DRIFT_P,
     Totals,
     by_place,
@@ -21,7 +22,9 @@ from runbook.benchmark.measurements import (
     key_of,
     place_of,
     range_of,
+    with_cache_misses,
 )
+from runbook.benchmark.sense import SOME_WITHOUT_SENSE, VOID_WITHOUT_SENSE
 from runbook.benchmark.texts import VOID_BY_REPETITION
 from runbook.cells import Cell
 from runbook.checks import Check, Status, counted
@@ -121,19 +124,22 @@ def _unlike(measured: Measured, what: str) -> list[str]:
 
 def _prefix_cache(measured: Measured) -> Check:
     wanted = "flushed in none, as much from the cache in all"
-    shares: dict[str, float] = {}
+    totals = with_cache_misses(measured.usable, measured.totals)
+    shares: dict[str, float | None] = {}
     for config, own in _by_config(measured.usable).items():
-        told = [measured.totals.get(key_of(cell), {}) for cell in own]
-        pairs = [(one.get("cached prompt tokens"), one.get("prompt tokens")) for one in told]
+        told = [totals.get(key_of(cell), {}) for cell in own]
+        pairs = [(one.get(CACHED), one.get("prompt tokens")) for one in told]
         known = [(cached, asked) for cached, asked in pairs if cached is not None and asked]
-        if known and len(known) == len(pairs):
-            shares[config] = sum(cached for cached, _ in known) / sum(asked for _, asked in known)
-    if len(shares) < len(_by_config(measured.usable)) or not shares:
+        whole = len(known) == len(pairs) and known
+        cached, asked = (sum(column) for column in zip(*known, strict=True)) if whole else (0, 0)
+        shares[config] = cached / asked if asked else None
+    if all(share is None for share in shares.values()):
         return Check("prefix cache", "unknown", "usage does not tell cached tokens", wanted)
-    found = _each({config: f"{share:.1%}" for config, share in shares.items()}, "{}")
-    found = f"every life a new server, none flushed; of prompt tokens from the cache: {found}"
-    unlike = _unlike(measured, "cached prompt tokens")
-    return Check("prefix cache", "warn" if unlike else "pass", found, wanted)
+    said = {name: "untold" if one is None else f"{one:.1%}" for name, one in shares.items()}
+    found = "every life a new server, none flushed; of prompt tokens from the cache: "
+    found += _each(said, "{}")
+    status: Status = "unknown" if None in shares.values() else "pass"
+    return Check("prefix cache", "warn" if _unlike(measured, CACHED) else status, found, wanted)
 
 
 def _warm_up(measured: Measured) -> Check:
@@ -206,12 +212,22 @@ def _drift(measured: Measured) -> Check:
 
 
 def _repetition(measured: Measured) -> Check:
-    wanted = "no cell whose answers repeat themselves where the baseline's do not"
-    looping = [cell for cell in measured.cells if cell.note.startswith(VOID_BY_REPETITION)]
+    wanted = "no cell with answers without sense, or that repeat where the baseline's do not"
+    looping = [cell for cell in measured.cells if _lacks_sense(cell)]
     if looping:
         found = "void: " + _listed(map(key_of, looping))
         return Check("repetition", "fail", found, wanted)
-    return Check("repetition", "pass", f"none in {counted(len(measured.usable), 'cell')}", wanted)
+    if not measured.usable:
+        return Check("repetition", "unknown", "no cell can be used", wanted)
+    found = f"none in {counted(len(measured.usable), 'cell')}"
+    if some := [cell for cell in measured.usable if SOME_WITHOUT_SENSE in cell.note]:
+        return Check("repetition", "warn", "a few answers of " + _listed(map(key_of, some)), wanted)
+    return Check("repetition", "pass", found, wanted)
+
+
+def _lacks_sense(cell: Cell) -> bool:
+    found = VOID_WITHOUT_SENSE in cell.note
+    return cell.status == "void" and (found or cell.note.startswith(VOID_BY_REPETITION))
 
 
 def _acceptance(measured: Measured) -> Check:

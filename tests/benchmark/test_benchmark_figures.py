@@ -42,7 +42,7 @@ CELL = Cell("baseline", 1, 1, 2)
 def record(start: float = 0.0, tokens: int | None = 11, **fields) -> Record:
     """11 tokens: the first 0.5 s after the start, the last 1 s later."""
     whole = Record("p", start, start, start + 0.4, start + 0.5, start + 1.5, start + 2.0, 7, tokens)
-    return replace(whole, **fields)
+    return replace(whole, text="an answer", **fields)
 
 
 def load(*records: Record, **fields) -> LoadResult:
