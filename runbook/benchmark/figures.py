@@ -28,6 +28,8 @@ RISE_SHARE, MIN_RISE_ROUNDS = 0.25, 3
 #: How the kind of prompts begins that are no text: drafts of loops are accepted all the more.
 _RANDOM = "random"
 _NOTE_CHARACTERS = 1000
+#: What follows the number of requests of a warm-up that failed, in the note of its cell.
+WARM_UP_FAILED = " of the warm-up failed"
 #: Of kinds of failures, so many are named in a note.
 _KINDS = 6
 #: Of a log, its end is kept in a note.
@@ -235,7 +237,7 @@ def _why_void(cell: Cell, load: LoadResult, evidence: Evidence) -> Iterable[str]
         yield f"only {load.max_in_flight} of {cell.concurrency} requests were in flight at once"
 
 
-def failures_said(records: Iterable[Record], of: str = "") -> str:
+def failures_said(records: Iterable[Record], failed_words: str = " failed") -> str:
     """``3 failed (HTTP 503 x 2, timeout x 1), first: ...``; empty where none did."""
     failed = [record for record in records if not record.ok]
     if not failed:
@@ -245,7 +247,8 @@ def failures_said(records: Iterable[Record], of: str = "") -> str:
         for one in failed
     )
     counts = [f"{kind} x {count}" if len(kinds) > 1 else kind for kind, count in kinds.items()]
-    return f"{len(failed)}{of} failed ({', '.join(counts[:_KINDS])}), first: {failed[0].error}"
+    kinds_said = ", ".join(counts[:_KINDS])
+    return f"{len(failed)}{failed_words} ({kinds_said}), first: {failed[0].error}"
 
 
 def _limited_by_way(

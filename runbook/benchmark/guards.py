@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from runbook.benchmark.figures import WARM_UP_FAILED
 from runbook.benchmark.gpu_samples import Sampled, compare_clocks
 from runbook.benchmark.measurements import (
     CACHED,
@@ -147,13 +148,17 @@ def _warm_up(measured: Measured) -> Check:
     if not benchmark.warmup:
         return Check("warm-up", "warn", "none (benchmark.warmup: 0)", "before every cell")
     asked = f"{counted(benchmark.warmup, 'request')} a stream before every cell, in its shape"
+    failed = [cell for cell in measured.cells if WARM_UP_FAILED in cell.note]
+    lost = [f"requests of it failed in {counted(len(failed), 'cell')}"] if failed else []
     if benchmark.warmup_agree is None:
         wanted = "until two in turn agree (benchmark.warmup_agree)"
-        return Check("warm-up", "pass", f"{asked}, once", wanted)
+        found = "; ".join([f"{asked}, once", *lost])
+        return Check("warm-up", "warn" if lost else "pass", found, wanted)
     wanted = f"until two in turn agree within {benchmark.warmup_agree:.0%}"
     cold = [cell for cell in measured.usable if "warm-ups agreed" in cell.note]
     risen = [cell for cell in measured.usable if "throughput rose by" in cell.note]
     said = [
+        *lost,
         *([f"no two agreed in {counted(len(cold), 'cell')}"] if cold else []),
         *([f"throughput rose within {counted(len(risen), 'cell')}"] if risen else []),
     ]

@@ -12,6 +12,7 @@ from runbook.benchmark.book import Launch
 from runbook.benchmark.cost import MOST_WARMUPS
 from runbook.benchmark.figures import (
     LOG_CHARACTERS,
+    WARM_UP_FAILED,
     Evidence,
     completed,
     failed_checks,
@@ -300,7 +301,7 @@ def _warm_up(
         sent = tuple(again(prompt, number, "warm-up") for prompt in prompts)
         load = _send(bench, server, info, cell.concurrency, sent, None, settings.warmup_tokens)
         found = tokens_per_second(load.records)
-        remarks = (*remarks, failures_said(load.records, " of the warm-up"))
+        remarks = (*remarks, failures_said(load.records, WARM_UP_FAILED))
         if load.ended_early or settings.warmup_agree is None:
             return load, remarks
         if before and found and abs(found / before - 1) <= settings.warmup_agree:

@@ -24,9 +24,11 @@ MAX_LOOPS = 0.02
 #: ``_PHRASE_WORDS`` words needs fewer. Shorter loops, and those that are less than this share of
 #: the text, are let pass.
 _LOOP_REPEATS, _PHRASE_REPEATS, _PHRASE_WORDS = 8, 4, 6
-_LOOP_CHARACTERS, _LOOP_SHARE = 16, 0.5
-#: Of what draws lines and leaves room (rules of tables, dots of a list) a text may hold more.
+_LOOP_CHARACTERS, _LOOP_SHARE = 8, 0.5
+#: What draws lines and leaves room (rules of tables, dots of a list) may be more of a text; of that
+#: and of digits alone, shorter loops are let pass.
 _RULES, _RULE_SHARE = frozenset("-=_*~#+|:. \t\r\n"), 0.9
+_FILLING, _FILLING_CHARACTERS = _RULES | frozenset("0123456789,"), 16
 #: The end of a text that is looked at.
 _LOOKED_CHARACTERS = 8000
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
@@ -87,6 +89,8 @@ def fault_of(text: str) -> str:
     if found is None:
         return ""
     unit, length = found
+    if _FILLING.issuperset(unit) and length < _FILLING_CHARACTERS:
+        return ""
     if _RULES.issuperset(unit):
         least = _RULE_SHARE
     return f"a loop of {unit[:20]!a}" if length >= least * len(shown) else ""

@@ -17,7 +17,14 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from runbook import atomic, benchmark, cells, params, traffic
-from runbook.benchmark.figures import LATE_MS, Evidence, cached_of, failures_said, judge_cell
+from runbook.benchmark.figures import (
+    LATE_MS,
+    WARM_UP_FAILED,
+    Evidence,
+    cached_of,
+    failures_said,
+    judge_cell,
+)
 from runbook.benchmark.request_log import RequestLog
 from runbook.cells import Cell
 from runbook.checks import Check, Verdict, counted
@@ -255,7 +262,7 @@ def _measure(
         error_share=params.Limits().error_share,
         client_lag_ms=asked.client_lag_ms,
         remarks=(
-            failures_said(warmed.records, " of the warm-up"),
+            failures_said(warmed.records, WARM_UP_FAILED),
             cached_remark(load.records),
         ),
         checks=_enough(cell, count),

@@ -183,6 +183,12 @@ SHAPES: dict[str, list[bytes | str]] = {
     "drip-after-usage": [*UNTIL_USAGE, "drip"],
     "trailers-drip": [*UNTIL_USAGE, b"0\r\n", "trailers"],
     "trailer-endless": [*UNTIL_USAGE, b"0\r\nx-pad: ", "trailer"],
+    "bang": [*whole(ROLE, *[event(delta(content="!"))] * 8, FINISH, event(usage(8)), DONE)],
+    "bang-thought": [
+        *whole(ROLE, *[event(delta(reasoning="!"))] * 8, FINISH, event(usage(8)), DONE)
+    ],
+    "mute": [*whole(ROLE, *[event(delta(content=""))] * 8, FINISH, event(usage(8)), DONE)],
+    "blank": [*whole(ROLE, *[event(delta(content="\n"))] * 8, FINISH, event(usage(8)), DONE)],
     "usage-beyond-asked": [*whole(*ANSWER, FINISH, event(usage(10**9)), DONE)],
     "usage-twice-asked": [*whole(*ANSWER, FINISH, event(usage(16)), DONE)],
     "usage-one-more": [*whole(*ANSWER, FINISH, event(usage(9)), DONE)],
@@ -329,7 +335,8 @@ class Paced(asyncio.Protocol):
         self.left -= tokens
         self.stats["predicted"] += tokens
         self.stats["accepted"] += tokens - 1
-        said = "".join(f" w{self.total - self.left - n}" for n in range(tokens))
+        first = self.total - self.left - tokens + 1
+        said = "".join(f" w{n}" for n in range(first, first + tokens))
         out = chunk(event({**delta(**{key: said}), "sent_s": time.monotonic()}))
         if not self.left:
             tail = [FINISH, DONE]
