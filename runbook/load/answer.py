@@ -76,6 +76,7 @@ class AnswerReader:
     _rest: bytearray = field(default_factory=bytearray)
     _data: list[bytes] = field(default_factory=list)
     _data_s: float = 0.0
+    _gap_s: float = -1.0
     _events: int = 0
     _head: bytes = b""
     _text: list[str] = field(default_factory=list)
@@ -108,6 +109,7 @@ class AnswerReader:
         self._end_event()
         answer = self._answer
         answer.last_event_s = self._data_s if self._events else None
+        answer.longest_gap_s = self._gap_s if self._gap_s >= 0 else None
         answer.text, answer.reasoning = "".join(self._text), "".join(self._reasoning)
         answer.calls = "".join(self._calls)
         if not self._events and self._head:
@@ -215,12 +217,11 @@ class AnswerReader:
             thought = thought if isinstance(thought, str) else ""
             if said or thought or calls:
                 answer.chunks += 1
-                if answer.last_token_s is not None:
-                    gap_s = self._data_s - answer.last_token_s
-                    answer.longest_gap_s = max(gap_s, answer.longest_gap_s or 0.0)
-                answer.last_token_s = self._data_s
-                if answer.first_token_s is None:
+                if answer.last_token_s is None:
                     answer.first_token_s = self._data_s
+                elif self._data_s - answer.last_token_s > self._gap_s:
+                    self._gap_s = self._data_s - answer.last_token_s
+                answer.last_token_s = self._data_s
                 if answer.first_answer_s is None and (said or calls):
                     answer.first_answer_s = self._data_s
                 self._text.append(said)

@@ -16,9 +16,9 @@ from runbook.load.records import ErrorKind
 #: A line of the stream longer than this is no token event; the request ends as ``too_large``.
 MAX_LINE_BYTES = 1024 * 1024
 _MAX_ERROR_BODY_BYTES = 64 * 1024
-#: Of heads, interim answers and trailers; chunk sizes take a few bytes a piece of the body besides.
 _MAX_HEAD_BYTES = 256 * 1024
-_FRAME_BYTES = 64
+#: All that may come, trailers and sizes of chunks included, is so often the bound of the body.
+_RAW_SHARE = 2
 #: The end of a stream: a line of its own. No JSON holds it, for no JSON text holds a raw newline.
 _DONE, _DONE_LINE = b"[DONE]", re.compile(rb"(?:\A|\n)data: ?\[DONE\]")
 _DONE_BYTES = len(b"data: [DONE]")
@@ -48,7 +48,8 @@ class Exchange(asyncio.Protocol):
         self._body_bytes = 0
         self._line_bytes = 0
         self._line_begin = b""  # of the line that has not ended, as much as [DONE] takes
-        self._other_bytes = 0  # that are no body
+        self._raw_bytes = 0
+        self._most_raw_bytes = _MAX_HEAD_BYTES  # until the head is there
         self._now_s = 0.0
         self._framed = False
         self._parser = httptools.HttpResponseParser(self)
@@ -65,15 +66,14 @@ class Exchange(asyncio.Protocol):
         self._now_s = time.monotonic()
         if self.first_byte_s is None:
             self.first_byte_s = self._now_s
-        before = self._body_bytes
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self.fail("malformed", f"the response is no HTTP: {error}")
-        self._other_bytes += len(data) - (self._body_bytes - before)
-        if self._other_bytes > _MAX_HEAD_BYTES + _FRAME_BYTES * len(self.pieces):
-            said = f"a response head or trailers of more than {_MAX_HEAD_BYTES} bytes"
-            self.fail("too_large", said)
+        self._raw_bytes += len(data)
+        if self._raw_bytes > self._most_raw_bytes:
+            what = "head" if self.status is None else "response"
+            self.fail("too_large", f"a {what} of more than {self._most_raw_bytes} bytes")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The far side closed or reset, or this side is through with it."""
@@ -99,6 +99,7 @@ class Exchange(asyncio.Protocol):
         status = self._parser.get_status_code()
         if status >= 200:
             self.status = status
+            self._most_raw_bytes = _MAX_HEAD_BYTES + _RAW_SHARE * self._max_body_bytes
 
     def on_body(self, body: bytes) -> None:
         """Keep a piece of the body, within bounds, up to ``[DONE]``."""
@@ -109,15 +110,21 @@ class Exchange(asyncio.Protocol):
         if self.status != 200:
             if self._body_bytes > _MAX_ERROR_BODY_BYTES:
                 self._end()
-        elif self._ends_with(body):
+        elif self._body_bytes > self._max_body_bytes:
+            self.fail("too_large", f"an answer of more than {self._max_body_bytes} bytes")
+        elif self._line_begin or body[-1:] != b"\n" or _DONE in body:
+            # Nearly all pieces are whole lines of an event, and do not come here.
+            self._look_at_lines(body)
+
+    def _look_at_lines(self, body: bytes) -> None:
+        """End where ``[DONE]`` is on a line of this piece, or a line is too long."""
+        if self._has_done(body):
             self.whole = True
             self._end()
         elif self._line_bytes > MAX_LINE_BYTES:
             self.fail("too_large", f"one event of more than {MAX_LINE_BYTES} bytes")
-        elif self._body_bytes > self._max_body_bytes:
-            self.fail("too_large", f"an answer of more than {self._max_body_bytes} bytes")
 
-    def _ends_with(self, body: bytes) -> bool:
+    def _has_done(self, body: bytes) -> bool:
         """Whether ``[DONE]`` is on a line that this piece begins or goes on with."""
         seen = self._line_begin + body if self._line_begin else body
         newline = body.rfind(b"\n")
