@@ -196,9 +196,13 @@ def quantile(values: Iterable[float | None], percent: int) -> float | None:
 
 
 def say(parts: Iterable[str]) -> str:
-    """Several remarks as one line, for a field of a table."""
-    lines = [" | ".join(part.split("\n")).strip() for part in parts if part.strip()]
-    return "; ".join(lines)[:_NOTE_CHARACTERS]
+    """Several remarks as one line, for a field of a table; servers' words are in it, so what is
+    not printable (a terminal would obey it) is a question mark."""
+    lines = [
+        " | ".join(part.replace("\r", "").split("\n")).strip() for part in parts if part.strip()
+    ]
+    note = "; ".join(lines)[:_NOTE_CHARACTERS]
+    return "".join(one if one.isprintable() or one == "\t" else "?" for one in note)
 
 
 def failed_checks(checks: Iterable[Check]) -> list[str]:

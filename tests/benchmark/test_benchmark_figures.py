@@ -293,6 +293,7 @@ def test_a_dead_servers_cell_has_no_throughput_but_its_log() -> None:
 def test_notes_are_one_bounded_line() -> None:
     assert say(["a\nb", "", "c"]) == "a | b; c"
     assert len(say(["x" * 5000])) == 1000
+    assert say(["\x1b[31mred\x07", "a\r\nb\x00 ü"]) == "?[31mred?; a | b? ü"
 
 
 @given(st.lists(st.floats(0, 1e6), max_size=50), st.integers(1, 99))
