@@ -32,7 +32,8 @@ class Cell:
     ``requests``: sent, 0 where not told. ``tokens_in``, ``tokens_out``: mean of an answered
     request. ``output_tok_s``: output tokens of usage per second of wall clock. ``ttfat``: time to
     the first token that is no reasoning. ``tpot``: time per output token after the first;
-    ``chunk_gap``: from event to event, which may bear several tokens.
+    ``chunk_gap``: from event to event, which may bear several tokens, and the greatest of all.
+    ``e2e``: end to end, from the scheduled start to the last event.
     ``age_s``: of the server, from its readiness to the begin of the cell. ``running``: requests
     that it ran at once on average, by its own word, ``None`` where it tells none.
     ``client_share``: of a core, that of the busiest load worker; ``loop_lag_ms``: how late its
@@ -57,6 +58,9 @@ class Cell:
     tpot_p50_ms: float | None = None
     tpot_p99_ms: float | None = None
     chunk_gap_p50_ms: float | None = None
+    chunk_gap_max_ms: float | None = None
+    e2e_p50_ms: float | None = None
+    e2e_p99_ms: float | None = None
     accept_length: float | None = None
     client_share: float | None = None
     loop_lag_ms: float | None = None

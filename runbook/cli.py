@@ -258,7 +258,11 @@ def choose(
 @verbs.command()
 @click.argument("url")
 @click.option("--concurrency", "-c", default="1,8", show_default=True, help="Like 1,8,30.")
-@click.option("--requests", default=16, show_default=True, type=click.IntRange(1), help="A cell.")
+@click.option(
+    "--requests",
+    type=click.IntRange(1),
+    help="Requests per cell [default: 16, or twice the concurrency where that is more].",
+)
 @click.option("--output-tokens", default=128, show_default=True, type=click.IntRange(2, 131072))
 @click.option("--rate", metavar="LIST", help="Open loops: Poisson arrivals a second, like 0.5,2.")
 @click.option("--arrivals", metavar="LOG", type=click.Path(path_type=Path), help="As in a log.")

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from runbook import cells, params
-from runbook.benchmark.figures import total_of
+from runbook.benchmark.figures import cached_of, total_of
 from runbook.benchmark.gpu_samples import Sampled, compare_clocks
 from runbook.benchmark.guards import Measured, guards
 from runbook.benchmark.measurements import Measurements, compare_all, compare_settings, key_of
@@ -146,7 +146,7 @@ class Book:
         self._totals[key] = {
             "prompt tokens": total_of(record.tokens_in for record in records),
             "output tokens": total_of(record.tokens_out for record in records),
-            "cached prompt tokens": total_of(record.tokens_cached for record in records),
+            "cached prompt tokens": cached_of(records),
         }
         self._answers[key] = answers_of(records)
         self._gpus[key] = gpus or {}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from runbook.benchmark.sense import judge_answers
 from runbook.cells import QUEUE_LIMITED, Cell
 from runbook.checks import Check
 from runbook.engines.base import Counters
@@ -26,6 +28,10 @@ RISE_SHARE, MIN_RISE_ROUNDS = 0.25, 3
 #: How the kind of prompts begins that are no text: drafts of loops are accepted all the more.
 _RANDOM = "random"
 _NOTE_CHARACTERS = 1000
+#: What follows the number of requests of a warm-up that failed, in the note of its cell.
+WARM_UP_FAILED = " of the warm-up failed"
+#: Of kinds of failures, so many are named in a note.
+_KINDS = 6
 #: Of a log, its end is kept in a note.
 LOG_CHARACTERS = 600
 
@@ -72,6 +78,9 @@ def judge_cell(cell: Cell, load: LoadResult, evidence: Evidence) -> Cell:
         tpot_p50_ms=quantile((record.tpot_ms for record in timed), 50),
         tpot_p99_ms=quantile((record.tpot_ms for record in timed), 99),
         chunk_gap_p50_ms=quantile((record.chunk_gap_ms for record in timed), 50),
+        chunk_gap_max_ms=max(filter(None, (one.longest_gap_ms for one in timed)), default=None),
+        e2e_p50_ms=quantile((record.e2e_ms for record in timed), 50),
+        e2e_p99_ms=quantile((record.e2e_ms for record in timed), 99),
         client_share=load.client_share,
         loop_lag_ms=load.loop_lag_ms,
         round_trip_ms=evidence.way.round_trip_ms if evidence.way else None,
@@ -87,8 +96,13 @@ def judge_cell(cell: Cell, load: LoadResult, evidence: Evidence) -> Cell:
             ]
         )
         return replace(measured, status="server_died", output_tok_s=None, note=note)
-    reasons = list(_why_void(measured, load, evidence))
-    remarks = [*_remarks(measured, load.records, evidence), *evidence.remarks]
+    judged = judge_answers(load.records, evidence.error_share)
+    reasons = [*judged.reasons, *_why_void(measured, load, evidence)]
+    remarks = [
+        *judged.remarks,
+        *_remarks(measured, load.records, evidence),
+        *evidence.remarks,
+    ]
     return replace(measured, status="void" if reasons else "ok", note=say([*reasons, *remarks]))
 
 
@@ -109,6 +123,18 @@ def mean_of(counts: Iterable[int | None]) -> float | None:
     listed = list(counts)
     total = total_of(listed)
     return None if total is None else total / len(listed)
+
+
+def cached_of(records: Sequence[Record]) -> int | None:
+    """Prompt tokens that answered requests took from the prefix cache; ``None`` where none tells.
+
+    Servers leave the detail out where it is 0, so one that tells it of a request tells it of all.
+    No request takes more than its prompt has.
+    """
+    told = [one for one in records if one.ok and one.tokens_cached is not None]
+    if not told:
+        return None
+    return sum(min(one.tokens_cached or 0, one.tokens_in or 0) for one in told)
 
 
 def total_of(counts: Iterable[int | None]) -> int | None:
@@ -179,9 +205,13 @@ def quantile(values: Iterable[float | None], percent: int) -> float | None:
 
 
 def say(parts: Iterable[str]) -> str:
-    """Several remarks as one line, for a field of a table."""
-    lines = [" | ".join(part.split("\n")).strip() for part in parts if part.strip()]
-    return "; ".join(lines)[:_NOTE_CHARACTERS]
+    """Several remarks as one line, for a field of a table; servers' words are in it, so what is
+    not printable (a terminal would obey it) is a question mark."""
+    lines = [
+        " | ".join(part.replace("\r", "").split("\n")).strip() for part in parts if part.strip()
+    ]
+    note = "; ".join(lines)[:_NOTE_CHARACTERS]
+    return "".join(one if one.isprintable() or one == "\t" else "?" for one in note)
 
 
 def failed_checks(checks: Iterable[Check]) -> list[str]:
@@ -195,11 +225,9 @@ def failed_checks(checks: Iterable[Check]) -> list[str]:
 
 def _why_void(cell: Cell, load: LoadResult, evidence: Evidence) -> Iterable[str]:
     yield from failed_checks(evidence.checks)
-    without = sum(record.ok and record.tokens_out is None for record in load.records)
-    if without:
-        yield f"{without} of {cell.requests} answers came without usage: tokens are unknown"
-    elif cell.output_tok_s is None:
-        yield "no request was answered"
+    counted = [record.tokens_out for record in load.records if record.ok]
+    if counted and None not in counted and cell.output_tok_s is None:
+        yield "no time with all streams at work: throughput is unknown"
     if any(record.kind.startswith(_RANDOM) for record in load.records):
         yield "prompts of random tokens: they may be measured, but never chosen from"
     if cell.errors > evidence.error_share * cell.requests:
@@ -220,6 +248,20 @@ def _why_void(cell: Cell, load: LoadResult, evidence: Evidence) -> Iterable[str]
         yield f"the way to the server was the limit: {limit}"
     if cell.rate_s is None and load.max_in_flight < min(cell.concurrency, cell.requests):
         yield f"only {load.max_in_flight} of {cell.concurrency} requests were in flight at once"
+
+
+def failures_said(records: Iterable[Record], failed_words: str = " failed") -> str:
+    """``3 failed (HTTP 503 x 2, timeout x 1), first: ...``; empty where none did."""
+    failed = [record for record in records if not record.ok]
+    if not failed:
+        return ""
+    kinds = Counter(
+        f"HTTP {one.status}" if one.error_kind == "status" else str(one.error_kind)
+        for one in failed
+    )
+    counts = [f"{kind} x {count}" if len(kinds) > 1 else kind for kind, count in kinds.items()]
+    kinds_said = ", ".join(counts[:_KINDS])
+    return f"{len(failed)}{failed_words} ({kinds_said}), first: {failed[0].error}"
 
 
 def _limited_by_way(
@@ -292,10 +334,7 @@ def _remarks(cell: Cell, records: Sequence[Record], evidence: Evidence) -> Itera
         yield f"the way to the server is in the figures: {blurred}"
     if _is_late(cell, LATE_MS) and not _is_late(cell, most_ms):
         yield f"latencies are blurred by the client: {_lag_said(cell)}"
-    failed = [record for record in records if not record.ok]
-    if failed:
-        kinds = ", ".join(sorted({str(record.error_kind) for record in failed}))
-        yield f"{len(failed)} failed ({kinds}), first: {failed[0].error}"
+    yield failures_said(records)
     for check in evidence.checks:
         if check.status in ("warn", "unknown"):
             yield f"{check.name}: {check.status}, found {check.found}"

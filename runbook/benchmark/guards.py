@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from runbook.benchmark.figures import WARM_UP_FAILED
 from runbook.benchmark.gpu_samples import Sampled, compare_clocks
 from runbook.benchmark.measurements import (
+    CACHED,
     DRIFT_P,
     Totals,
     by_place,
@@ -21,7 +23,9 @@ from runbook.benchmark.measurements import (
     key_of,
     place_of,
     range_of,
+    with_cache_misses,
 )
+from runbook.benchmark.sense import SOME_WITHOUT_SENSE, VOID_WITHOUT_SENSE
 from runbook.benchmark.texts import VOID_BY_REPETITION
 from runbook.cells import Cell
 from runbook.checks import Check, Status, counted
@@ -121,19 +125,22 @@ def _unlike(measured: Measured, what: str) -> list[str]:
 
 def _prefix_cache(measured: Measured) -> Check:
     wanted = "flushed in none, as much from the cache in all"
-    shares: dict[str, float] = {}
+    totals = with_cache_misses(measured.usable, measured.totals)
+    shares: dict[str, float | None] = {}
     for config, own in _by_config(measured.usable).items():
-        told = [measured.totals.get(key_of(cell), {}) for cell in own]
-        pairs = [(one.get("cached prompt tokens"), one.get("prompt tokens")) for one in told]
+        told = [totals.get(key_of(cell), {}) for cell in own]
+        pairs = [(one.get(CACHED), one.get("prompt tokens")) for one in told]
         known = [(cached, asked) for cached, asked in pairs if cached is not None and asked]
-        if known and len(known) == len(pairs):
-            shares[config] = sum(cached for cached, _ in known) / sum(asked for _, asked in known)
-    if len(shares) < len(_by_config(measured.usable)) or not shares:
+        whole = len(known) == len(pairs) and known
+        cached, asked = (sum(column) for column in zip(*known, strict=True)) if whole else (0, 0)
+        shares[config] = cached / asked if asked else None
+    if all(share is None for share in shares.values()):
         return Check("prefix cache", "unknown", "usage does not tell cached tokens", wanted)
-    found = _each({config: f"{share:.1%}" for config, share in shares.items()}, "{}")
-    found = f"every life a new server, none flushed; of prompt tokens from the cache: {found}"
-    unlike = _unlike(measured, "cached prompt tokens")
-    return Check("prefix cache", "warn" if unlike else "pass", found, wanted)
+    said = {name: "untold" if one is None else f"{one:.1%}" for name, one in shares.items()}
+    found = "every life a new server, none flushed; of prompt tokens from the cache: "
+    found += _each(said, "{}")
+    status: Status = "unknown" if None in shares.values() else "pass"
+    return Check("prefix cache", "warn" if _unlike(measured, CACHED) else status, found, wanted)
 
 
 def _warm_up(measured: Measured) -> Check:
@@ -141,13 +148,17 @@ def _warm_up(measured: Measured) -> Check:
     if not benchmark.warmup:
         return Check("warm-up", "warn", "none (benchmark.warmup: 0)", "before every cell")
     asked = f"{counted(benchmark.warmup, 'request')} a stream before every cell, in its shape"
+    failed = [cell for cell in measured.cells if WARM_UP_FAILED in cell.note]
+    lost = [f"requests of it failed in {counted(len(failed), 'cell')}"] if failed else []
     if benchmark.warmup_agree is None:
         wanted = "until two in turn agree (benchmark.warmup_agree)"
-        return Check("warm-up", "pass", f"{asked}, once", wanted)
+        found = "; ".join([f"{asked}, once", *lost])
+        return Check("warm-up", "warn" if lost else "pass", found, wanted)
     wanted = f"until two in turn agree within {benchmark.warmup_agree:.0%}"
     cold = [cell for cell in measured.usable if "warm-ups agreed" in cell.note]
     risen = [cell for cell in measured.usable if "throughput rose by" in cell.note]
     said = [
+        *lost,
         *([f"no two agreed in {counted(len(cold), 'cell')}"] if cold else []),
         *([f"throughput rose within {counted(len(risen), 'cell')}"] if risen else []),
     ]
@@ -206,12 +217,22 @@ def _drift(measured: Measured) -> Check:
 
 
 def _repetition(measured: Measured) -> Check:
-    wanted = "no cell whose answers repeat themselves where the baseline's do not"
-    looping = [cell for cell in measured.cells if cell.note.startswith(VOID_BY_REPETITION)]
+    wanted = "no cell with answers without sense, or that repeat where the baseline's do not"
+    looping = [cell for cell in measured.cells if _lacks_sense(cell)]
     if looping:
         found = "void: " + _listed(map(key_of, looping))
         return Check("repetition", "fail", found, wanted)
-    return Check("repetition", "pass", f"none in {counted(len(measured.usable), 'cell')}", wanted)
+    if not measured.usable:
+        return Check("repetition", "unknown", "no cell can be used", wanted)
+    found = f"none in {counted(len(measured.usable), 'cell')}"
+    if some := [cell for cell in measured.usable if SOME_WITHOUT_SENSE in cell.note]:
+        return Check("repetition", "warn", "a few answers of " + _listed(map(key_of, some)), wanted)
+    return Check("repetition", "pass", found, wanted)
+
+
+def _lacks_sense(cell: Cell) -> bool:
+    found = VOID_WITHOUT_SENSE in cell.note
+    return cell.status == "void" and (found or cell.note.startswith(VOID_BY_REPETITION))
 
 
 def _acceptance(measured: Measured) -> Check:

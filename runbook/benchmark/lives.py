@@ -12,9 +12,11 @@ from runbook.benchmark.book import Launch
 from runbook.benchmark.cost import MOST_WARMUPS
 from runbook.benchmark.figures import (
     LOG_CHARACTERS,
+    WARM_UP_FAILED,
     Evidence,
     completed,
     failed_checks,
+    failures_said,
     judge_cell,
     say,
     tokens_per_second,
@@ -293,21 +295,25 @@ def _learn_lengths(bench: Bench, server: RunningServer, info: ServerInfo, tokens
 def _warm_up(
     bench: Bench, server: RunningServer, info: ServerInfo, cell: Cell
 ) -> tuple[LoadResult, tuple[str, ...]]:
-    """Once, or until two in turn agree as the parameters want; a remark where none did."""
+    """Once, or until two in turn agree as the parameters want; remarks where none did, and on
+    requests that failed."""
     settings, asked = bench.params.benchmark, bench.asked(cell)
     first = asked.first + len(asked.measured)
     prompts = bench.lengths.of(cell.context_tokens, asked.warmup, first)
     before: float | None = None
+    remarks: tuple[str, ...] = ()
     for number in range(1, 1 + (1 if settings.warmup_agree is None else MOST_WARMUPS)):
         sent = tuple(again(prompt, number, "warm-up") for prompt in prompts)
         load = _send(bench, server, info, cell.concurrency, sent, None, settings.warmup_tokens)
         found = tokens_per_second(load.records)
+        remarks = (*remarks, failures_said(load.records, WARM_UP_FAILED))
         if load.ended_early or settings.warmup_agree is None:
-            return load, ()
+            return load, remarks
         if before and found and abs(found / before - 1) <= settings.warmup_agree:
-            return load, ()
+            return load, remarks
         before = found
-    return load, (f"no two of {MOST_WARMUPS} warm-ups agreed within {settings.warmup_agree:.0%}",)
+    said = f"no two of {MOST_WARMUPS} warm-ups agreed within {settings.warmup_agree:.0%}"
+    return load, (said, *remarks)
 
 
 def _send(

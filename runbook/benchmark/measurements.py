@@ -21,7 +21,8 @@ COLD_SHARE = 0.25
 #: Below this many tokens a verify step, nothing is accepted but by chance.
 USELESS_LENGTH = 1.05
 #: What is counted over the requests of a cell, and alike in all configurations.
-COUNTED = ("prompt tokens", "output tokens", "cached prompt tokens")
+CACHED = "cached prompt tokens"
+COUNTED = ("prompt tokens", "output tokens", CACHED)
 #: A slope that chance gives this rarely is called drift.
 DRIFT_P = 0.01
 
@@ -112,8 +113,12 @@ def find_useless_drafts(found: Iterable[Cell]) -> list[str]:
 def compare_totals(
     found: Iterable[Cell], totals: Totals, names: Sequence[str] = COUNTED
 ) -> list[str]:
-    """Where configurations were not asked, or did not answer, the same number of tokens."""
+    """Where configurations were not asked, or did not answer, the same number of tokens.
+
+    One that took tokens from the prefix cache where another tells of none is told as well.
+    """
     usable = [cell for cell in found if cell.usable and not cell.errors]
+    totals = with_cache_misses(usable, totals)
     remarks = []
     for place in dict.fromkeys(map(place_of, sorted(usable, key=by_place))):
         here = [cell for cell in usable if place_of(cell) == place]
@@ -122,11 +127,33 @@ def compare_totals(
             for cell in here:
                 count = totals.get(key_of(cell), {}).get(what)
                 counts.setdefault(cell.config, set()).update([] if count is None else [count])
-            known = {name: tokens for name, tokens in counts.items() if tokens}
-            if len({frozenset(tokens) for tokens in known.values()}) > 1:
-                shown = ", ".join(f"{name} {range_of(tokens)}" for name, tokens in known.items())
-                remarks.append(f"{place}: {what} of a cell differ: {shown}")
+            if not _differ(counts, untold_counts=what == CACHED):
+                continue
+            shown = ", ".join(
+                f"{name} {range_of(own) if own else 'untold'}" for name, own in counts.items()
+            )
+            remarks.append(f"{place}: {what} of a cell differ: {shown}")
     return remarks
+
+
+def _differ(counts: Mapping[str, Collection[int]], untold_counts: bool) -> bool:
+    """Whether the known counts differ; with ``untold_counts`` also from what one does not tell."""
+    known = {frozenset(own) for own in counts.values() if own}
+    silent = untold_counts and not all(counts.values())
+    return len(known) > 1 or (silent and any(max(own) for own in known))
+
+
+def with_cache_misses(found: Iterable[Cell], totals: Totals) -> Totals:
+    """``totals`` in which a configuration that tells of cached tokens in any cell had none in the
+    others: servers leave the detail out where it is 0."""
+    own = {key_of(cell): cell.config for cell in found}
+    telling = {config for key, config in own.items() if totals.get(key, {}).get(CACHED) is not None}
+    return {
+        key: {**counts, CACHED: 0}
+        if own.get(key) in telling and counts.get(CACHED) is None
+        else counts
+        for key, counts in totals.items()
+    }
 
 
 def compare_settings(launches: Mapping[str, Any], alike: Iterable[str]) -> list[str]:

@@ -38,6 +38,7 @@ def line_of(cell: Cell, record: Record) -> dict[str, Any]:
         "ttfat_ms": record.ttfat_ms,
         "tpot_ms": record.tpot_ms,
         "chunk_gap_ms": record.chunk_gap_ms,
+        "e2e_ms": record.e2e_ms,
     }
     return place | asdict(record) | times
 

@@ -1,9 +1,10 @@
-"""What the answers themselves say: repetition, and equality between configurations. Pure.
+"""What answers say beside the baseline's: repetition, and equality between configurations. Pure.
 
 A server that falls into repeating itself is fast: drafts of a loop are all accepted. And
-speculation must not change what is answered. Both are seen only against the baseline's answers to
+speculation must not change what is answered. Both are seen here against the baseline's answers to
 the same prompts: tables, JSON and copies repeat by nature, and a server's answers to one prompt
-need not be equal from life to life even without speculation.
+need not be equal from life to life even without speculation. What makes no sense by itself is
+``sense``'s.
 """
 
 from __future__ import annotations

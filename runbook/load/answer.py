@@ -1,7 +1,7 @@
 """From the bytes of a streamed chat completion to what it said. Pure: no clock, no socket.
 
 The bytes may come in any pieces. Every piece bears the time it arrived; an event bears the time
-of the piece that ended its last ``data`` line.
+of the piece that ended its last ``data`` line. What follows ``[DONE]`` is no part of the answer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ import orjson
 from runbook.load.records import ErrorKind
 
 MAX_ERROR_CHARACTERS = 500
+_MAX_FINISH_CHARACTERS = 60
 
+#: Output tokens of an answer that may come without a byte of text.
+MARK_TOKENS = 32
+_DONE = b"[DONE]"
 #: Where a server tells the steps of its target, of an event or of a choice.
 _STEPS_TOLD = frozenset(("sglext", "timings", "meta_info"))
 #: Finish reasons that say the answer is not one.
@@ -26,16 +30,21 @@ class Answer:
     """What a stream said. Token counts are those of ``usage``, ``None`` without one.
 
     ``tokens_first``: tokens that had come with the first piece of text, where usage is told along
-    the stream. ``verify_steps``: steps of the target, where the server tells of them.
+    the stream. ``tokens_hidden``: of reasoning, which need not have been sent. ``verify_steps``:
+    steps of the target, where the server tells of them. ``longest_gap_s``: the greatest time from
+    one event with text to the next. ``last_event_s``: of the last event, ``[DONE]`` included.
     """
 
     first_token_s: float | None = None
     first_answer_s: float | None = None
     last_token_s: float | None = None
+    last_event_s: float | None = None
+    longest_gap_s: float | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None
     tokens_cached: int | None = None
     tokens_first: int | None = None
+    tokens_hidden: int = 0
     verify_steps: int | None = None
     chunks: int = 0
     finish_reason: str | None = None
@@ -45,6 +54,12 @@ class Answer:
     done: bool = False
     error: str | None = None
     error_kind: ErrorKind | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of it came by its own word, whatever the connection does then."""
+        told = self.done or self.tokens_out is not None
+        return self.error_kind is None and self.finish_reason is not None and told
 
     def fail(self, kind: ErrorKind, message: str) -> None:
         """Note a failure; the first one counts."""
@@ -61,6 +76,7 @@ class AnswerReader:
     _rest: bytearray = field(default_factory=bytearray)
     _data: list[bytes] = field(default_factory=list)
     _data_s: float = 0.0
+    _gap_s: float = -1.0
     _events: int = 0
     _head: bytes = b""
     _text: list[str] = field(default_factory=list)
@@ -69,6 +85,8 @@ class AnswerReader:
 
     def feed(self, stamp_s: float, piece: bytes) -> None:
         """Take the next bytes of the body, which arrived at ``stamp_s``."""
+        if self._answer.done:
+            return
         if not self._events and len(self._head) < MAX_ERROR_CHARACTERS:
             self._head += piece[:MAX_ERROR_CHARACTERS]
         if self._is_one_event(piece):
@@ -90,6 +108,8 @@ class AnswerReader:
             self._rest.clear()
         self._end_event()
         answer = self._answer
+        answer.last_event_s = self._data_s if self._events else None
+        answer.longest_gap_s = self._gap_s if self._gap_s >= 0 else None
         answer.text, answer.reasoning = "".join(self._text), "".join(self._reasoning)
         answer.calls = "".join(self._calls)
         if not self._events and self._head:
@@ -97,8 +117,8 @@ class AnswerReader:
         elif answer.finish_reason is None:
             ended = "[DONE]" if answer.done else "the end of the response" if whole else "a cut"
             answer.fail("cut", f"the stream ended with {ended}, without a finish_reason")
-        elif not answer.done and not whole:
-            answer.fail("cut", "the connection closed after finish_reason, before [DONE]")
+        elif not answer.is_complete and not whole:
+            answer.fail("cut", "the connection closed after finish_reason, before usage and [DONE]")
         return answer
 
     def _is_one_event(self, piece: bytes) -> bool:
@@ -110,9 +130,15 @@ class AnswerReader:
         line = line.removesuffix(b"\r")
         if not line:
             self._end_event()
-        elif line.startswith(b"data:"):
-            self._data.append(line[6:] if line[5:6] == b" " else line[5:])
+        elif line.startswith(b"data:") and not self._answer.done:
+            data = line[6:] if line[5:6] == b" " else line[5:]
+            ends = data.startswith(_DONE)
+            if ends:
+                self._end_event()
+            self._data.append(data)
             self._data_s = stamp_s
+            if ends:
+                self._end_event()
 
     def _end_event(self) -> None:
         if self._data:
@@ -123,7 +149,7 @@ class AnswerReader:
     def _take_data(self, data: bytes) -> None:
         data = data.strip()
         self._events += 1
-        if data == b"[DONE]":
+        if data.startswith(_DONE):
             self._answer.done = True
             return
         try:
@@ -177,6 +203,9 @@ class AnswerReader:
         details = usage.get("prompt_tokens_details")
         if isinstance(details, dict):
             self._answer.tokens_cached = _count(details.get("cached_tokens"))
+        details = usage.get("completion_tokens_details")
+        hidden = details.get("reasoning_tokens") if isinstance(details, dict) else None
+        self._answer.tokens_hidden = _count(hidden) or _count(usage.get("reasoning_tokens")) or 0
 
     def _take_choice(self, choice: dict[str, Any]) -> None:
         answer = self._answer
@@ -188,9 +217,11 @@ class AnswerReader:
             thought = thought if isinstance(thought, str) else ""
             if said or thought or calls:
                 answer.chunks += 1
-                answer.last_token_s = self._data_s
-                if answer.first_token_s is None:
+                if answer.last_token_s is None:
                     answer.first_token_s = self._data_s
+                elif self._data_s - answer.last_token_s > self._gap_s:
+                    self._gap_s = self._data_s - answer.last_token_s
+                answer.last_token_s = self._data_s
                 if answer.first_answer_s is None and (said or calls):
                     answer.first_answer_s = self._data_s
                 self._text.append(said)
@@ -199,7 +230,7 @@ class AnswerReader:
                     self._calls.extend(map(_call, calls))
         finish = choice.get("finish_reason")
         if finish and isinstance(finish, str):
-            answer.finish_reason = finish
+            answer.finish_reason = finish[:_MAX_FINISH_CHARACTERS]
             if finish in _BAD_FINISH:
                 answer.fail(_BAD_FINISH[finish], f"the server ended the answer with {finish}")
 
@@ -214,6 +245,27 @@ class AnswerReader:
         else:
             shown = self._head[:120].decode("utf-8", "replace")
             self._answer.fail("malformed", f"no event stream: {shown}")
+
+
+def doubt_usage(answer: Answer, asked: int) -> str | None:
+    """Why the count of output tokens cannot be, ``None`` where it can; ``asked``: max_tokens.
+
+    A token more than asked for may be that of the end, and speculation may accept some beyond the
+    bound in its last step: a sixteenth is let pass. A token is a byte of text or more, but for the
+    marks of thoughts, calls and the end, which are not sent: ``MARK_TOKENS`` are let pass.
+    Reasoning that was not sent counts where usage tells its tokens.
+    """
+    told = answer.tokens_out
+    if told is None:
+        return None
+    if told > asked + max(1, asked // 16):
+        return f"usage counts {told} output tokens, {asked} were asked for"
+    hidden = 0 if answer.reasoning else answer.tokens_hidden
+    texts = (answer.text, answer.reasoning, answer.calls)
+    came = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+    if told - hidden > came + MARK_TOKENS:
+        return f"usage counts {told} output tokens, {came} bytes of text came"
+    return None
 
 
 def error_message(body: Any) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from typing import cast
 
@@ -16,13 +17,20 @@ from runbook.load.records import ErrorKind
 MAX_LINE_BYTES = 1024 * 1024
 _MAX_ERROR_BODY_BYTES = 64 * 1024
 _MAX_HEAD_BYTES = 256 * 1024
+#: All that may come, trailers and sizes of chunks included, is so often the bound of the body.
+_RAW_SHARE = 2
+#: The end of a stream: a line of its own. No JSON holds it, for no JSON text holds a raw newline.
+_DONE, _DONE_LINE = b"[DONE]", re.compile(rb"(?:\A|\n)data: ?\[DONE\]")
+_DONE_BYTES = len(b"data: [DONE]")
 
 
 class Exchange(asyncio.Protocol):
     """Keeps what arrives with the time it arrived and parses nothing but HTTP.
 
-    ``ended`` is set once. After it: ``pieces`` holds the body, ``whole`` says whether HTTP ended
-    properly, ``kind`` and ``message`` are set when the transport or the status was at fault.
+    ``ended`` is set once: by ``[DONE]``, whatever the connection does after it, else by the end of
+    the response. After it: ``pieces`` holds the body, ``whole`` says whether ``[DONE]`` came or
+    HTTP ended properly, ``kind`` and ``message`` are set when the transport or the status was at
+    fault.
     """
 
     def __init__(self, request: bytes, max_body_bytes: int, ended: asyncio.Future[None]) -> None:
@@ -39,7 +47,9 @@ class Exchange(asyncio.Protocol):
         self._max_body_bytes = max_body_bytes
         self._body_bytes = 0
         self._line_bytes = 0
-        self._head_bytes = 0
+        self._line_begin = b""  # of the line that has not ended, as much as [DONE] takes
+        self._raw_bytes = 0
+        self._most_raw_bytes = _MAX_HEAD_BYTES  # until the head is there
         self._now_s = 0.0
         self._framed = False
         self._parser = httptools.HttpResponseParser(self)
@@ -60,10 +70,10 @@ class Exchange(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self.fail("malformed", f"the response is no HTTP: {error}")
-        if self.status is None:
-            self._head_bytes += len(data)
-            if self._head_bytes > _MAX_HEAD_BYTES:
-                self.fail("too_large", f"a response head of more than {_MAX_HEAD_BYTES} bytes")
+        self._raw_bytes += len(data)
+        if self._raw_bytes > self._most_raw_bytes:
+            what = "head" if self.status is None else "response"
+            self.fail("too_large", f"a {what} of more than {self._most_raw_bytes} bytes")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The far side closed or reset, or this side is through with it."""
@@ -89,24 +99,42 @@ class Exchange(asyncio.Protocol):
         status = self._parser.get_status_code()
         if status >= 200:
             self.status = status
+            self._most_raw_bytes = _MAX_HEAD_BYTES + _RAW_SHARE * self._max_body_bytes
 
     def on_body(self, body: bytes) -> None:
-        """Keep a piece of the body, within bounds."""
+        """Keep a piece of the body, within bounds, up to ``[DONE]``."""
+        if self.ended.done():
+            return
         self.pieces.append((self._now_s, body))
         self._body_bytes += len(body)
         if self.status != 200:
             if self._body_bytes > _MAX_ERROR_BODY_BYTES:
                 self._end()
-            return
+        elif self._body_bytes > self._max_body_bytes:
+            self.fail("too_large", f"an answer of more than {self._max_body_bytes} bytes")
+        elif self._line_begin or body[-1:] != b"\n" or _DONE in body:
+            # Nearly all pieces are whole lines of an event, and do not come here.
+            self._look_at_lines(body)
+
+    def _look_at_lines(self, body: bytes) -> None:
+        """End where ``[DONE]`` is on a line of this piece, or a line is too long."""
+        if self._has_done(body):
+            self.whole = True
+            self._end()
+        elif self._line_bytes > MAX_LINE_BYTES:
+            self.fail("too_large", f"one event of more than {MAX_LINE_BYTES} bytes")
+
+    def _has_done(self, body: bytes) -> bool:
+        """Whether ``[DONE]`` is on a line that this piece begins or goes on with."""
+        seen = self._line_begin + body if self._line_begin else body
         newline = body.rfind(b"\n")
         if newline < 0:
             self._line_bytes += len(body)
+            self._line_begin = seen[:_DONE_BYTES]
         else:
             self._line_bytes = len(body) - newline - 1
-        if self._line_bytes > MAX_LINE_BYTES:
-            self.fail("too_large", f"one event of more than {MAX_LINE_BYTES} bytes")
-        elif self._body_bytes > self._max_body_bytes:
-            self.fail("too_large", f"an answer of more than {self._max_body_bytes} bytes")
+            self._line_begin = body[newline + 1 : newline + 1 + _DONE_BYTES]
+        return _DONE in seen and _DONE_LINE.search(seen) is not None
 
     def on_message_complete(self) -> None:
         """The response ended properly."""

@@ -47,14 +47,16 @@ class Record:
     first_byte_s: float | None = None
     first_token_s: float | None = None  # first reasoning or content token, not an empty role delta
     last_token_s: float | None = None
-    end_s: float | None = None
+    end_s: float | None = None  # of an answer that came whole its last event, [DONE] included
     tokens_in: int | None = None  # from usage
     tokens_out: int | None = None  # from usage
     tokens_cached: int | None = None  # from usage
     tokens_first: int | None = None  # in the first chunk of text, where usage is told with it
     verify_steps: int | None = None  # of the target under speculation, where the server tells
     first_answer_s: float | None = None  # first token that is no reasoning
+    longest_gap_s: float | None = None  # the greatest time from one chunk to the next
     chunks: int = 0  # events that carried text
+    doubt: str | None = None  # why its usage cannot be; tokens_out is unknown then
     finish_reason: str | None = None
     status: int | None = None  # HTTP
     error: str | None = None
@@ -68,6 +70,21 @@ class Record:
     def ok(self) -> bool:
         """Whether the answer came whole."""
         return self.error_kind is None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether an answer came whole and without any text, thought or call."""
+        return self.ok and not (self.text + self.reasoning + self.calls).strip()
+
+    @property
+    def e2e_ms(self) -> float | None:
+        """Time from the scheduled start to the last event, milliseconds."""
+        return None if self.end_s is None else (self.end_s - self.scheduled_s) * 1000
+
+    @property
+    def longest_gap_ms(self) -> float | None:
+        """The greatest time from chunk to chunk, milliseconds."""
+        return None if self.longest_gap_s is None else self.longest_gap_s * 1000
 
     @property
     def ttft_ms(self) -> float | None:

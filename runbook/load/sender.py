@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from runbook.load.answer import AnswerReader
+from runbook.load.answer import AnswerReader, doubt_usage
 from runbook.load.exchange import Exchange
 from runbook.load.plan import LoadPlan
 from runbook.load.records import Prompt, Record
@@ -20,6 +20,8 @@ T = TypeVar("T", str, str | None)
 
 #: Bound of an answer's body: this much, and this much for each token asked for.
 _BODY_BYTES, _BODY_BYTES_PER_TOKEN = 1024 * 1024, 4096
+#: What a connection does after an answer that is complete is not the answer's fault.
+_AFTER_THE_END = ("reset", "malformed")
 #: Pieces parsed before the event loop is given back to the streams that still run.
 _SLICE = 32
 
@@ -87,8 +89,9 @@ class Sender:
         answer = reader.finish(pieces[-1][0] if pieces else scheduled_s, exchange.whole)
         exchange.pieces = []
         kind, error = exchange.kind, exchange.message
-        if kind is None:
+        if kind is None or (kind in _AFTER_THE_END and answer.is_complete):
             kind, error = answer.error_kind, answer.error
+        doubt = doubt_usage(answer, self._plan.output_tokens)
         self._emit(
             Record(
                 prompt_id=prompt.id,
@@ -98,14 +101,16 @@ class Sender:
                 first_token_s=answer.first_token_s,
                 first_answer_s=answer.first_answer_s,
                 last_token_s=answer.last_token_s,
-                end_s=exchange.end_s,
+                end_s=answer.last_event_s if kind is None else exchange.end_s,
                 tokens_in=answer.tokens_in,
-                tokens_out=answer.tokens_out,
+                tokens_out=None if doubt else answer.tokens_out,
                 tokens_cached=answer.tokens_cached,
-                tokens_first=answer.tokens_first,
-                verify_steps=answer.verify_steps,
+                tokens_first=None if doubt else answer.tokens_first,
+                verify_steps=None if doubt else answer.verify_steps,
+                longest_gap_s=answer.longest_gap_s,
                 chunks=answer.chunks,
-                finish_reason=self._without_key(answer.finish_reason),
+                doubt=doubt,
+                finish_reason=self._without_key(answer.finish_reason, cut=True),
                 status=exchange.status,
                 error=self._without_key(error, cut=True),
                 error_kind=kind,

@@ -17,10 +17,17 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from runbook import atomic, benchmark, cells, params, traffic
-from runbook.benchmark.figures import LATE_MS, Evidence, judge_cell
+from runbook.benchmark.figures import (
+    LATE_MS,
+    WARM_UP_FAILED,
+    Evidence,
+    cached_of,
+    failures_said,
+    judge_cell,
+)
 from runbook.benchmark.request_log import RequestLog
 from runbook.cells import Cell
-from runbook.checks import Verdict
+from runbook.checks import Check, Verdict, counted
 from runbook.engines.endpoint import Endpoint
 from runbook.errors import BadInput, NotHere, ServerFailed
 from runbook.load import LoadPlan, Prompt, Record, run_load
@@ -36,6 +43,8 @@ _SEED = 1
 _MOST_AT_ONCE = 1000
 #: A greater share of prompt tokens out of the prefix cache is told.
 _CACHED = 0.1
+#: Requests of a cell where nobody says how many, and rounds of all its streams.
+_REQUESTS, _ROUNDS = 16, 2
 
 _COLUMNS = (
     ("rate /s", "rate_s", ".3g"),
@@ -46,6 +55,9 @@ _COLUMNS = (
     ("token p50 ms", "tpot_p50_ms", ".2f"),
     ("p99", "tpot_p99_ms", ".2f"),
     ("chunk p50 ms", "chunk_gap_p50_ms", ".2f"),
+    ("longest", "chunk_gap_max_ms", ".0f"),
+    ("end to end p50 ms", "e2e_p50_ms", ".0f"),
+    ("p99", "e2e_p99_ms", ".0f"),
     ("acceptance", "accept_length", ".2f"),
     ("requests", "requests", "d"),
     ("errors", "errors", "d"),
@@ -55,7 +67,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Asked:
-    """What to measure. A cell sends ``max(requests, 2 * concurrency)`` requests.
+    """What to measure. A cell sends ``requests``; where that is ``None``, 16, and two a stream.
 
     ``prompts``, ``system``, ``turns``, ``send``: as in ``params.Workload``. ``model``: ``None``
     for the only one there is. ``life``: number of the server life; give another one after each
@@ -65,7 +77,7 @@ class Asked:
 
     url: str
     concurrencies: tuple[int, ...] = (1, 8)
-    requests: int = 16
+    requests: int | None = None
     output_tokens: int = 128
     prompts: str = "builtin"
     system: str = ""
@@ -92,8 +104,9 @@ class Measured:
     workload: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {**asdict(self), "cells": [asdict(cell) for cell in self.cells]}
+        """Plain values, the verdict among them."""
+        cells_said = [asdict(cell) for cell in self.cells]
+        return {**asdict(self), "cells": cells_said, "verdict": asdict(self.verdict())}
 
     def verdict(self) -> Verdict:
         """Negative where a load has no usable cell."""
@@ -133,11 +146,11 @@ def _cells(asked: Asked) -> Iterator[tuple[Cell, tuple[float, ...]]]:
     """What is measured, with the arrivals where it is an open loop."""
     cell = Cell(asked.name, asked.life, asked.life, _MOST_AT_ONCE)
     for rate_s in asked.rates_s:
-        yield replace(cell, rate_s=rate_s), poisson(rate_s, asked.requests, _SEED)
+        yield replace(cell, rate_s=rate_s), poisson(rate_s, asked.requests or _REQUESTS, _SEED)
     if asked.arrivals:
         units = traffic.parse_units(asked.traffic_units)
         log = traffic.Log(read_text(asked.arrivals), str(asked.arrivals), units, ends=False)
-        arrivals_s = recorded(log.begins_s(), asked.requests)
+        arrivals_s = recorded(log.begins_s(), asked.requests or _REQUESTS)
         rate_s = len(arrivals_s) / max(arrivals_s[-1], 1e-9)
         yield replace(cell, rate_s=rate_s), arrivals_s
     if not asked.rates_s and not asked.arrivals:
@@ -224,7 +237,8 @@ def _measure(
     arrivals_s: tuple[float, ...],
 ) -> Cell:
     """One cell: warm-up, load, judgement. An open loop's concurrency is the most at once."""
-    count = len(arrivals_s) or max(asked.requests, 2 * cell.concurrency)
+    usual = max(_REQUESTS, _ROUNDS * cell.concurrency)
+    count = len(arrivals_s) or (usual if asked.requests is None else asked.requests)
     warmup = LoadPlan(
         url=asked.url,
         model=model,
@@ -235,7 +249,7 @@ def _measure(
         request_timeout_s=asked.request_timeout_s,
         api_key_file=asked.api_key_file,
     )
-    run_load(warmup)
+    warmed = run_load(warmup)
     plan = replace(
         warmup,
         prompts=tuple(itertools.islice(prompts, count)),
@@ -248,7 +262,11 @@ def _measure(
         accept_length(load.records),
         error_share=params.Limits().error_share,
         client_lag_ms=asked.client_lag_ms,
-        remarks=(cached_remark(load.records),),
+        remarks=(
+            failures_said(warmed.records, WARM_UP_FAILED),
+            cached_remark(load.records),
+        ),
+        checks=_enough(cell, count),
     )
     found = judge_cell(cell, load, evidence)
     return found if cell.rate_s is None else replace(found, concurrency=load.max_in_flight)
@@ -257,10 +275,17 @@ def _measure(
 def cached_remark(records: Sequence[Record]) -> str:
     """How much of the prompts came from the prefix cache, where that is more than a template:
     nobody knows what an endpoint was asked before. Empty where it is not, or not told."""
-    told = [(one.tokens_cached, one.tokens_in) for one in records if one.ok]
-    known = [(cached, asked) for cached, asked in told if cached is not None and asked]
-    share = sum(cached for cached, _ in known) / max(1, sum(asked for _, asked in known))
+    asked = sum(one.tokens_in or 0 for one in records if one.ok)
+    share = (cached_of(records) or 0) / max(1, asked)
     return f"{share:.0%} of prompt tokens came from the prefix cache" if share > _CACHED else ""
+
+
+def _enough(cell: Cell, requests: int) -> tuple[Check, ...]:
+    """A check that fails where there are fewer requests than streams."""
+    if cell.rate_s is not None or requests >= cell.concurrency:
+        return ()
+    wanted = f"{cell.concurrency} or more, one a stream"
+    return (Check("requests", "fail", counted(requests, "request"), wanted),)
 
 
 def accept_length(records: Sequence[Record]) -> float | None:

@@ -14,7 +14,9 @@ from runbook import params
 from runbook.benchmark import Measurements, estimate, longest_s, verdict
 from runbook.benchmark.figures import (
     Evidence,
+    cached_of,
     completed,
+    failures_said,
     judge_cell,
     quantile,
     say,
@@ -42,7 +44,7 @@ CELL = Cell("baseline", 1, 1, 2)
 def record(start: float = 0.0, tokens: int | None = 11, **fields) -> Record:
     """11 tokens: the first 0.5 s after the start, the last 1 s later."""
     whole = Record("p", start, start, start + 0.4, start + 0.5, start + 1.5, start + 2.0, 7, tokens)
-    return replace(whole, **fields)
+    return replace(whole, **{"text": "an answer"} | fields)
 
 
 def load(*records: Record, **fields) -> LoadResult:
@@ -57,6 +59,11 @@ def test_figures_of_a_cell() -> None:
     assert cell.ttft_p50_ms == pytest.approx(500) and cell.tpot_p50_ms == pytest.approx(100)
     assert cell.chunk_gap_p50_ms == pytest.approx(200)
     assert (cell.requests, cell.errors, cell.accept_length) == (2, 0, 1.5)
+    assert (cell.e2e_p50_ms, cell.e2e_p99_ms, cell.chunk_gap_max_ms) == (2000, 2000, None)
+    slower = [*records, record(4.0, end_s=9.0, longest_gap_s=3.5), record(longest_gap_s=0.25)]
+    cell = judge_cell(CELL, load(*slower), Evidence())
+    assert cell.e2e_p50_ms == pytest.approx(2000) and cell.e2e_p99_ms == pytest.approx(4910)
+    assert cell.chunk_gap_max_ms == pytest.approx(3500)
 
 
 def test_tokens_per_second_is_of_usage_and_of_wall_clock() -> None:
@@ -74,6 +81,18 @@ def test_tokens_per_second_is_of_usage_and_of_wall_clock() -> None:
     [
         (load(record(), record(tokens=None)), Evidence(), "1 of 2 answers came without usage"),
         (load(), Evidence(), "no request was answered"),
+        (load(record(text="ab" * 40), record()), Evidence(), "answers without sense: 1 of 2"),
+        (load(record(text=" "), record()), Evidence(), "answers without sense: 1 of 2 (no text"),
+        (
+            load(record(tokens=None, doubt="usage counts 9 output tokens, 4 were asked for")),
+            Evidence(),
+            "usage that cannot be, 1 of 1 answers: usage counts 9 output tokens",
+        ),
+        (
+            load(record(), record(start=3.0)),
+            Evidence(steady=True),
+            "no time with all streams at work: throughput is unknown",
+        ),
         (load(record(kind="random"), record()), Evidence(), "random tokens: they may be measured"),
         (
             load(record(), record(error_kind="abort", error="e")),
@@ -274,6 +293,7 @@ def test_a_dead_servers_cell_has_no_throughput_but_its_log() -> None:
 def test_notes_are_one_bounded_line() -> None:
     assert say(["a\nb", "", "c"]) == "a | b; c"
     assert len(say(["x" * 5000])) == 1000
+    assert say(["\x1b[31mred\x07", "a\r\nb\x00 ü"]) == "?[31mred?; a | b? ü"
 
 
 @given(st.lists(st.floats(0, 1e6), max_size=50), st.integers(1, 99))
@@ -316,6 +336,61 @@ def measured(*statuses: str) -> tuple[Cell, ...]:
 def test_verdicts(statuses: list[str], ok: bool, said: str) -> None:
     answer = verdict(Measurements(measured(*statuses), {}))
     assert answer.ok == ok and said in answer.text
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        ([], ""),
+        ([record()], ""),
+        ([record(error_kind="timeout", error="late")], "1 failed (timeout), first: late"),
+        (
+            [record(error_kind="status", status=503, error="busy")] * 2,
+            "2 failed (HTTP 503), first: busy",
+        ),
+        (
+            [
+                record(error_kind="status", status=429, error="slow down"),
+                record(),
+                record(error_kind="status", status=503, error="busy"),
+                record(error_kind="status", status=429, error="slow down"),
+                record(error_kind="cut", status=200, error="cut"),
+            ],
+            "4 failed (HTTP 429 x 2, HTTP 503 x 1, cut x 1), first: slow down",
+        ),
+    ],
+)
+def test_failures_are_told_with_their_statuses(records: list[Record], said: str) -> None:
+    assert failures_said(records) == said
+    assert judge_cell(CELL, load(*records), Evidence(error_share=1.0)).note.endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("cached", "total"),
+    [
+        ([None, None], None),
+        ([0, None], 0),
+        ([970, *[None] * 15], 970),  # left out where it is 0
+        ([970, 970], 1940),
+        ([5000, 10], 1010),  # no more than the prompt has
+    ],
+)
+def test_cached_tokens_are_of_every_request_where_one_tells(cached, total) -> None:
+    told = [record(tokens_in=1000, tokens_cached=one) for one in cached]
+    assert cached_of([*told, record(tokens_cached=9, error_kind="cut")]) == total
+
+
+def test_a_configuration_that_tells_of_its_cache_anywhere_had_none_elsewhere() -> None:
+    cells = [Cell(c, 1, b, 8, output_tok_s=1.0) for c in ("baseline", "other") for b in (1, 2)]
+    totals = {key_of(cell): {"prompt tokens": 900, "cached prompt tokens": None} for cell in cells}
+    assert compare_totals(cells, totals) == []
+    totals[key_of(cells[3])]["cached prompt tokens"] = 0
+    assert compare_totals(cells, totals) == []
+    totals[key_of(cells[3])]["cached prompt tokens"] = 700
+    said = "C=8: cached prompt tokens of a cell differ: baseline untold, other 0 to 700"
+    assert compare_totals(cells, totals) == [said]
+    totals[key_of(cells[0])]["cached prompt tokens"] = 700
+    assert compare_totals(cells, totals) == []
 
 
 def test_totals_are_compared_over_configurations_not_over_blocks() -> None:

@@ -10,6 +10,7 @@ from stand_in import params_of
 
 from runbook.benchmark.guards import Measured, guards
 from runbook.benchmark.measurements import key_of
+from runbook.benchmark.sense import SOME_WITHOUT_SENSE, VOID_WITHOUT_SENSE
 from runbook.cells import Cell
 from runbook.checks import Check
 
@@ -83,6 +84,10 @@ def cells_of(change, config: str = "topk1", at: int = 100) -> list[Cell]:
         replace(cell, **change) if (cell.config, cell.concurrency) == (config, at) else cell
         for cell in measured().cells
     ]
+
+
+def usual_cells() -> list[Cell]:
+    return list(measured().cells)
 
 
 def test_what_held_is_told_with_what_was_found() -> None:
@@ -172,6 +177,36 @@ def test_what_held_is_told_with_what_was_found() -> None:
             "warn",
             "7.0 ms late",
         ),
+        # The baseline alone answers "!!!!": the others are no slower for it.
+        (
+            "repetition",
+            {
+                "cells": cells_of(
+                    {"status": "void", "note": VOID_WITHOUT_SENSE + "8 of 8 (a loop of '!': p)"},
+                    "baseline",
+                )
+            },
+            "fail",
+            "void: baseline, block 1, C=100, baseline, block 2, C=100",
+        ),
+        (
+            "repetition",
+            {"cells": [replace(one, status="void", note="queue-limited") for one in usual_cells()]},
+            "unknown",
+            "no cell can be used",
+        ),
+        (
+            "repetition",
+            {"cells": cells_of({"note": SOME_WITHOUT_SENSE + "1 of 200 (no text: p)"})},
+            "warn",
+            "a few answers of topk1, block 1, C=100",
+        ),
+        (
+            "warm-up",
+            {"cells": cells_of({"note": "2 of the warm-up failed (HTTP 503), first: busy"})},
+            "warn",
+            "requests of it failed in 3 cells",
+        ),
         ("server lives", {"cells": measured().cells[:4]}, "warn", "1 in all"),
         ("drift", {"cells": measured().cells[:4]}, "unknown", "too few lives"),
         ("clocks of the GPUs", {"gpus": {}}, "skipped", "no GPU"),
@@ -204,6 +239,17 @@ def test_unequal_work_and_a_lost_prefix_cache_are_told_with_both_figures() -> No
         assert named(measured(totals=totals_of("topk1", **{what: None})))[what].status == "unknown"
     unknown = named(measured(totals=totals_of("topk1", **{"cached prompt tokens": None})))
     assert unknown["prefix cache"].status == "unknown"
+    assert "baseline 0.0%, topk1 untold" in unknown["prefix cache"].found
+
+
+def test_one_that_takes_from_the_cache_beside_one_that_tells_of_none_is_told() -> None:
+    totals = totals_of("topk1", **{"cached prompt tokens": None})
+    first = next(key for key in totals if key.startswith("baseline"))
+    for key, counts in totals.items():
+        if key.startswith("baseline"):
+            counts["cached prompt tokens"] = 360 if key == first else None
+    check = named(measured(totals=totals))["prefix cache"]
+    assert check.status == "warn" and "baseline 6.0%, topk1 untold" in check.found
 
 
 def test_drift_and_clocks_that_differ() -> None:

@@ -76,8 +76,11 @@ FIELDS = {
     "ttfat_ms",
     "tpot_ms",
     "chunk_gap_ms",
+    "longest_gap_s",
+    "e2e_ms",
+    "doubt",
 }
-UNTOLD = ("tokens_cached", "tokens_first", "verify_steps", "error", "error_kind")
+UNTOLD = ("tokens_cached", "tokens_first", "verify_steps", "error", "error_kind", "doubt")
 
 
 def quiet(text: str, done: int, total: int) -> None:
@@ -155,7 +158,7 @@ def test_a_whole_benchmark_and_its_artefacts(bench) -> None:
     assert (first["block"], first["error"], first["tokens_out"]) == (1, None, 8)
     answers = answers_in(bench.path)
     assert [one["end_s"] for one in answers] == [one["end_s"] for one in lines]
-    assert {one["text"] for one in answers} == {" word" * 8} and "text" not in first
+    assert {one["text"] for one in answers} == {" w1 w2 w3 w4 w5 w6 w7 w8"} and "text" not in first
     prompts = {
         place: sorted(
             line["prompt_id"]
@@ -246,7 +249,35 @@ def test_failures_below_the_limit_mark_the_cell(bench) -> None:
     few = {"concurrencies": [1], "requests": 6, "warmup": 0}
     choose = {"limits": {"error_share": 0.5}}
     (cell,) = bench(failing, benchmark=few, choose=choose).cells
-    assert (cell.status, cell.errors) == ("ok", 2) and "2 failed (status)" in cell.note
+    assert (cell.status, cell.errors) == ("ok", 2) and "2 failed (HTTP 503)" in cell.note
+
+
+def test_answers_without_sense_are_void_in_the_baseline_too(bench) -> None:
+    bang = ["--shape", "bang", "--shape-every", "1"]
+    mute = ["--shape", "mute", "--shape-every", "1"]
+    few = {"concurrencies": [1], "requests": 6, "warmup": 0}
+    found = bench({"name": "baseline", "args": bang}, {"name": "mute", "args": mute}, benchmark=few)
+    bad, silent = sorted(found.cells, key=lambda cell: cell.config)
+    assert bad.status == silent.status == "void" and not verdict(found).ok
+    assert "answers without sense: 6 of 6 (a loop of '!'" in bad.note
+    assert "answers without sense: 6 of 6 (no text" in silent.note
+    told = json.loads((bench.path / "measured.json").read_text())["guards"]
+    (check,) = [one for one in told if one["name"] == "repetition"]
+    assert check["status"] == "fail" and check["found"].startswith("void: ")
+
+
+def test_usage_that_cannot_be_is_no_figure(bench) -> None:
+    wild = {"name": "baseline", "args": ["--shape", "usage-beyond-asked", "--shape-every", "6"]}
+    (cell,) = bench(wild, benchmark={"concurrencies": [1], "requests": 6, "warmup": 0}).cells
+    assert (cell.status, cell.output_tok_s) == ("void", None)
+    assert "usage counts 1000000000 output tokens, 8 were asked for" in cell.note
+
+
+def test_a_warm_up_that_fails_is_told(bench) -> None:
+    failing = {"name": "baseline", "args": ["--shape", "status-503-empty", "--shape-every", "4"]}
+    few = {"concurrencies": [1], "requests": 3, "warmup": 4}
+    (cell,) = bench(failing, benchmark=few).cells
+    assert cell.status == "ok" and "1 of the warm-up failed (HTTP 503)" in cell.note
 
 
 def test_what_the_client_gave_up_is_ended_before_the_next_cell(bench) -> None:

@@ -75,7 +75,11 @@ def unframed(*parts: bytes) -> list[bytes | str]:
     return [OPEN_HEAD, *parts, "close"]
 
 
-#: What goes over the wire. Text is an action: close, reset, hang, flood, endless, drip.
+UNTIL_USAGE = [HEAD, *(chunk(one) for one in COMPLETE[:-1])]
+UNTIL_DONE = [*UNTIL_USAGE, chunk(DONE)]
+
+#: What goes over the wire. Text is an action: close, reset, hang, flood, endless, drip, pause (of
+#: 0.7 s), trailers (one after the other), trailer (one without an end).
 SHAPES: dict[str, list[bytes | str]] = {
     "complete": [*whole(*COMPLETE)],
     "usage-choices-null": [*whole(*ANSWER, FINISH, event({"choices": None, **usage(3)}), DONE)],
@@ -92,9 +96,9 @@ SHAPES: dict[str, list[bytes | str]] = {
     ],
     "usage-continuous": [
         *whole(
-            *(event({**delta(content="x"), **usage(n)}) for n in (4, 8, 12)),
+            *(event({**delta(content="x"), **usage(n)}) for n in (2, 4, 6)),
             FINISH,
-            event(usage(12)),
+            event(usage(6)),
             DONE,
         )
     ],
@@ -159,6 +163,35 @@ SHAPES: dict[str, list[bytes | str]] = {
     "no-done": [*whole(*ANSWER, FINISH, event(usage(3)))],
     "no-done-unframed": unframed(*ANSWER, FINISH, event(usage(3))),
     "close-after-done": [HEAD, *(chunk(one) for one in COMPLETE), "close"],
+    "late-close-after-done": [*UNTIL_DONE, "pause", "close"],
+    "late-close-after-done-without-blank": [*UNTIL_USAGE, chunk(DONE[:12]), "pause", "close"],
+    "late-close-without-done": [*UNTIL_USAGE, "pause", b"0\r\n\r\n"],
+    "drip-after-done": [*UNTIL_DONE, "drip"],
+    "hang-after-done": [*UNTIL_DONE, "hang"],
+    "reset-after-done": [*UNTIL_DONE, "reset"],
+    "done-in-two-reads": [*UNTIL_USAGE, chunk(DONE[:8]), chunk(DONE[8:]), "pause", "close"],
+    "done-without-space": [*UNTIL_USAGE, chunk(b"data:[DONE]\r\n\r\n"), "pause", "close"],
+    "bytes-after-done": [*whole(*COMPLETE, b"\x00 no event\n\n", event({"error": "late"}))],
+    "bytes-behind-done": [*whole(b"".join([*COMPLETE, b"data: <html>bye</html>\n\n"]))],
+    "done-within-text": [
+        *whole(event(delta(content="\ndata: [DONE]\n\n")), *ANSWER, FINISH, event(usage(9)), DONE)
+    ],
+    "reset-after-usage": [*UNTIL_USAGE, "reset"],
+    "close-after-usage": [*UNTIL_USAGE, "close"],
+    "no-http-after-usage": [*UNTIL_USAGE, b"no chunk\r\n", "hang"],
+    "hang-after-usage": [*UNTIL_USAGE, "hang"],
+    "drip-after-usage": [*UNTIL_USAGE, "drip"],
+    "trailers-drip": [*UNTIL_USAGE, b"0\r\n", "trailers"],
+    "trailer-endless": [*UNTIL_USAGE, b"0\r\nx-pad: ", "trailer"],
+    "bang": [*whole(ROLE, *[event(delta(content="!"))] * 8, FINISH, event(usage(8)), DONE)],
+    "bang-thought": [
+        *whole(ROLE, *[event(delta(reasoning="!"))] * 8, FINISH, event(usage(8)), DONE)
+    ],
+    "mute": [*whole(ROLE, *[event(delta(content=""))] * 8, FINISH, event(usage(8)), DONE)],
+    "blank": [*whole(ROLE, *[event(delta(content="\n"))] * 8, FINISH, event(usage(8)), DONE)],
+    "usage-beyond-asked": [*whole(*ANSWER, FINISH, event(usage(10**9)), DONE)],
+    "usage-twice-asked": [*whole(*ANSWER, FINISH, event(usage(16)), DONE)],
+    "usage-one-more": [*whole(*ANSWER, FINISH, event(usage(9)), DONE)],
     "reset-in-stream": [HEAD, chunk(ANSWER[0]), "reset"],
     "reset-at-once": ["reset"],
     "close-at-once": ["close"],
@@ -302,7 +335,9 @@ class Paced(asyncio.Protocol):
         self.left -= tokens
         self.stats["predicted"] += tokens
         self.stats["accepted"] += tokens - 1
-        out = chunk(event({**delta(**{key: " word" * tokens}), "sent_s": time.monotonic()}))
+        first = self.total - self.left - tokens + 1
+        said = "".join(f" w{n}" for n in range(first, first + tokens))
+        out = chunk(event({**delta(**{key: said}), "sent_s": time.monotonic()}))
         if not self.left:
             tail = [FINISH, DONE]
             if self.asked_usage:
@@ -329,6 +364,12 @@ class Paced(asyncio.Protocol):
                 await self.write_on(chunk(ANSWER[0] * 500))
             elif part == "drip":
                 await self.write_on(chunk(b":"), 0.05)
+            elif part == "pause":
+                await asyncio.sleep(0.7)
+            elif part == "trailers":
+                await self.write_on(b"x: y\r\n", 0.05)
+            elif part == "trailer":
+                await self.write_on(b"a" * 65536)
 
     async def write_on(self, part: bytes, pause_s: float = 0.001) -> None:
         """The same again and again, until the far side has gone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import fields as fields_of
 from dataclasses import replace
 from itertools import pairwise
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from paced_server import DONE, HEAD, chunk, delta, event, usage
 
 from runbook.benchmark.figures import tokens_per_second
-from runbook.load.answer import Answer, AnswerReader, error_message
+from runbook.load.answer import Answer, AnswerReader, doubt_usage, error_message
 from runbook.load.exchange import Exchange
 from runbook.load.records import Record
 
@@ -46,7 +47,8 @@ def read(pieces: list[bytes], whole: bool = True) -> Answer:
 
 
 def without_times(answer: Answer) -> Answer:
-    return replace(answer, first_token_s=None, first_answer_s=None, last_token_s=None)
+    times = ("first_token_s", "first_answer_s", "last_token_s", "last_event_s", "longest_gap_s")
+    return replace(answer, **dict.fromkeys(times))
 
 
 @given(streams, st.lists(st.integers(0, 10_000), max_size=20), st.booleans())
@@ -82,6 +84,8 @@ class Wire:
 
 @given(streams.filter(bool), st.lists(st.integers(0, 10_000), max_size=20))
 def test_any_split_of_the_http_bytes_gives_the_same_body(data: bytes, cuts: list[int]) -> None:
+    """Up to ``[DONE]``; what came in one read with it may be behind it."""
+
     def body_of(pieces: list[bytes]) -> bytes:
         loop = asyncio.new_event_loop()
         try:
@@ -95,7 +99,10 @@ def test_any_split_of_the_http_bytes_gives_the_same_body(data: bytes, cuts: list
         return b"".join(piece for _, piece in exchange.pieces)
 
     answer = HEAD + chunk(data) + b"0\r\n\r\n"
-    assert body_of(pieces_at(answer, cuts)) == data == body_of([answer])
+    assert body_of([answer]) == data
+    found = body_of(pieces_at(answer, cuts))
+    done = re.search(rb"^data: ?\[DONE\]", data, re.MULTILINE)
+    assert data.startswith(found) and len(found) >= (done.end() if done else len(data))
 
 
 @pytest.mark.parametrize(
@@ -225,3 +232,76 @@ def test_verify_steps_of_a_server_that_tells_them(extension: object, steps: int 
     told = event({"choices": [], "usage": None, "sglext": extension})
     answer = read([event(delta(content="a")), event(delta(finish="stop")), told, DONE])
     assert (answer.verify_steps, answer.error) == (steps, None)
+
+
+def exchange_of(pieces: list[bytes]) -> Exchange:
+    """What an exchange makes of bodies that arrive as ``pieces``, a chunk each."""
+    loop = asyncio.new_event_loop()
+    try:
+        exchange = Exchange(b"GET", 10**6, loop.create_future())
+        exchange.connection_made(Wire())  # type: ignore[arg-type]
+        for piece in [HEAD, *map(chunk, pieces)]:
+            exchange.data_received(piece)
+        exchange.ended.cancel()
+    finally:
+        loop.close()
+    return exchange
+
+
+@given(
+    st.lists(st.text().map(lambda text: text + "data: [DONE]\n\ndata: [DONE]"), max_size=3),
+    st.lists(st.integers(0, 10_000), max_size=9),
+)
+def test_done_ends_it_at_the_begin_of_a_line_alone(texts: list[str], cuts: list[int]) -> None:
+    """However it is split; within JSON it is text."""
+    said = b"".join(event(delta(content=text)) for text in texts) + b"\n"
+    assert not exchange_of(pieces_at(said, cuts)).whole
+    ended = exchange_of(pieces_at(said + DONE, cuts))
+    assert ended.whole and b"".join(piece for _, piece in ended.pieces).startswith(said + DONE[:12])
+
+
+@pytest.mark.parametrize(
+    ("fields", "asked", "doubt"),
+    [
+        ({"tokens_out": 64, "text": "w" * 64}, 64, None),
+        ({"tokens_out": 65, "text": "w" * 64}, 64, None),  # one for the end
+        ({"tokens_out": 68, "text": "w" * 64}, 64, None),  # the last step of speculation
+        ({"tokens_out": 70, "text": "w" * 64}, 64, "usage counts 70 output tokens, 64 were asked"),
+        ({"tokens_out": 3, "text": "w"}, 1, "usage counts 3 output tokens, 1 were asked for"),
+        ({"tokens_out": 10**9, "text": "one two"}, 64, "usage counts 1000000000 output tokens, 64"),
+        ({"tokens_out": 60, "text": "one two"}, 64, "usage counts 60 output tokens, 7 bytes of"),
+        ({"tokens_out": 64}, 64, "usage counts 64 output tokens, 0 bytes of text came"),
+        ({"tokens_out": 1}, 64, None),  # the end at once
+        ({"tokens_out": 30, "calls": "\nlook {}"}, 64, None),  # marks of calls are not sent
+        ({"tokens_out": 60, "text": "\u6f22\u5b57" * 8}, 64, None),  # three bytes a character
+        ({"tokens_out": 60, "reasoning": "w" * 30}, 64, None),
+        ({"tokens_out": 60, "text": "4", "tokens_hidden": 58}, 64, None),
+        ({"tokens_out": 60, "text": "4", "reasoning": "hm", "tokens_hidden": 58}, 64, "60 output"),
+        ({"tokens_out": None, "text": "w"}, 64, None),
+        ({"tokens_out": 0}, 64, None),
+    ],
+)
+def test_usage_that_cannot_be_is_doubted(fields: dict, asked: int, doubt: str | None) -> None:
+    found = doubt_usage(Answer(**fields), asked)
+    assert (found is None) if doubt is None else (found is not None and doubt in found)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"completion_tokens_details": {"reasoning_tokens": 5}},
+        {"reasoning_tokens": 5},
+        {"completion_tokens_details": {"reasoning_tokens": 5}, "reasoning_tokens": 0},
+    ],
+)
+def test_hidden_reasoning_is_read_where_usage_tells_it(told: dict) -> None:
+    assert read([event(usage(9, **told))]).tokens_hidden == 5
+
+
+def test_the_longest_gap_is_between_events_with_text() -> None:
+    reader = AnswerReader()
+    for stamp_s, text in ((1.0, "a"), (1.5, "b"), (3.0, ""), (3.5, "c"), (3.6, "d")):
+        reader.feed(stamp_s, event(delta(content=text)))
+    reader.feed(9.0, event(delta(finish="stop")) + DONE)
+    answer = reader.finish(9.0, True)
+    assert answer.longest_gap_s == pytest.approx(2.0) and answer.last_event_s == 9.0

@@ -19,7 +19,7 @@ WANTED: dict[str, dict[str, object]] = {
     "usage-null": {"tokens_out": None, "tokens_in": None, "chunks": 3},
     "usage-nonsense": {"tokens_out": None, "tokens_in": None},
     "usage-cached": {"tokens_out": 3, "tokens_cached": 5},
-    "usage-continuous": {"tokens_out": 12, "tokens_first": 4, "chunks": 3},
+    "usage-continuous": {"tokens_out": 6, "tokens_first": 2, "chunks": 3},
     "no-usage": {"tokens_out": None, "tokens_in": None, "chunks": 3},
     "reasoning-only": {
         "tokens_out": 4,
@@ -48,6 +48,37 @@ WANTED: dict[str, dict[str, object]] = {
     "no-done": {"tokens_out": 3},
     "no-done-unframed": {"tokens_out": 3},
     "close-after-done": {"tokens_out": 3},
+    "late-close-after-done": {"tokens_out": 3, "text": "one two three"},
+    "late-close-after-done-without-blank": {"tokens_out": 3},
+    "late-close-without-done": {"tokens_out": 3},
+    "drip-after-done": {"tokens_out": 3},
+    "hang-after-done": {"tokens_out": 3},
+    "reset-after-done": {"tokens_out": 3},
+    "done-in-two-reads": {"tokens_out": 3},
+    "done-without-space": {"tokens_out": 3},
+    "bytes-after-done": {"tokens_out": 3, "text": "one two three"},
+    "bytes-behind-done": {"tokens_out": 3, "text": "one two three"},
+    "done-within-text": {"tokens_out": 9, "text": "\ndata: [DONE]\n\none two three", "chunks": 4},
+    "reset-after-usage": {"tokens_out": 3},
+    "close-after-usage": {"tokens_out": 3},
+    "no-http-after-usage": {"tokens_out": 3},
+    "hang-after-usage": {"kind": "timeout", "text": "one two three"},
+    "drip-after-usage": {"kind": "timeout"},
+    "trailers-drip": {"kind": "timeout"},
+    "trailer-endless": {"kind": "too_large", "text": ""},
+    "usage-beyond-asked": {
+        "tokens_out": None,
+        "doubt": "usage counts 1000000000 output tokens, 8 were asked for",
+    },
+    "usage-twice-asked": {
+        "tokens_out": None,
+        "doubt": "usage counts 16 output tokens, 8 were asked for",
+    },
+    "usage-one-more": {"tokens_out": 9, "doubt": None},
+    "bang": {"text": "!" * 8, "is_empty": False},
+    "bang-thought": {"reasoning": "!" * 8, "is_empty": False},
+    "mute": {"text": "", "first_token_s": None, "is_empty": True, "tokens_out": 8},
+    "blank": {"text": "\n" * 8, "is_empty": True},
     "reset-in-stream": {"kind": "reset", "text": "one"},
     "reset-at-once": {"kind": "reset", "status": None},
     "close-at-once": {"kind": "reset", "status": None},
@@ -82,7 +113,7 @@ WANTED: dict[str, dict[str, object]] = {
 
 
 #: Of shapes that only end with it.
-PATIENCE_S = dict.fromkeys(("silence", "silence-after-head", "silence-in-stream", "drip"), 0.4)
+PATIENCE_S = dict.fromkeys([name for name in WANTED if WANTED[name].get("kind") == "timeout"], 0.4)
 
 
 def sent_to(url: str) -> int:
@@ -111,6 +142,22 @@ def test_shape(plan_of, server_url: str, shape: str) -> None:
     assert sent_to(server_url) == before + 1
 
 
+@pytest.mark.parametrize(
+    "shape", [shape for shape in SHAPES if "after-done" in shape or "done-in" in shape]
+)
+def test_a_request_ends_with_done_whatever_the_connection_does_then(plan_of, shape: str) -> None:
+    """The pause of the server after it is 700 ms."""
+    record = record_of(plan_of, shape=shape)
+    assert record.ok and record.last_token_s and record.end_s
+    assert record.last_token_s <= record.end_s < record.last_token_s + 0.5
+
+
+def test_a_request_without_done_ends_with_its_last_event(plan_of) -> None:
+    record = record_of(plan_of, shape="late-close-without-done")
+    assert record.ok and record.last_token_s and record.end_s
+    assert record.end_s < record.last_token_s + 0.5
+
+
 @pytest.mark.parametrize("shape", ["complete", "reasoning-only", "reasoning-then-content"])
 def test_an_empty_role_delta_is_no_first_token(plan_of, shape: str) -> None:
     record = record_of(plan_of, shape=shape)
@@ -125,7 +172,7 @@ def test_split_at_every_byte(plan_of) -> None:
 
 def test_time_per_token_counts_tokens_not_chunks(plan_of) -> None:
     """One or four tokens an event: a quarter of the chunks, TPOT by usage."""
-    one, four = (record_of(plan_of, tokens_per_event=size, tokens=40) for size in (1, 4))
+    one, four = (record_of(plan_of, tokens_per_event=size, output_tokens=40) for size in (1, 4))
     assert (one.tokens_out, one.chunks) == (40, 40)
     assert (four.tokens_out, four.chunks) == (40, 10)
     assert one.last_token_s is not None and one.first_token_s is not None

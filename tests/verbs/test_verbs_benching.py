@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -102,7 +103,7 @@ def test_a_server_is_measured_and_the_next_one_beside_it(url, tmp_path):
         asked = Asked(f"{url}/v1/", (1, 3), 4, tokens, name=name, model="m", client_lag_ms=1000.0)
         measured = bench(asked, tmp_path, said.append)
         assert measured.verdict().ok, measured.verdict()
-        assert [cell.requests for cell in measured.cells] == [4, 6]
+        assert [cell.requests for cell in measured.cells] == [4, 4]
     assert len(said) == 4 and "tok/s" in said[0]
     cells = from_csv((tmp_path / "cells.csv").read_text())
     assert [(cell.config, cell.concurrency, cell.life) for cell in cells] == [
@@ -113,7 +114,7 @@ def test_a_server_is_measured_and_the_next_one_beside_it(url, tmp_path):
     ]
     assert all(cell.usable and cell.ttft_p50_ms and cell.tpot_p50_ms for cell in cells)
     lines = [json.loads(line) for line in (tmp_path / "requests.jsonl").read_text().splitlines()]
-    assert Counter(line["config"] for line in lines) == {"baseline": 10, "shorter": 10}
+    assert Counter(line["config"] for line in lines) == {"baseline": 8, "shorter": 8}
     assert {line["tokens_out"] for line in lines} == {8, 4}
     asked_for = json.loads((tmp_path / "workload.json").read_text())
     assert asked_for["prompts"] >= 60
@@ -144,6 +145,9 @@ def test_what_the_prefix_cache_answered_is_told():
 
     assert cached_remark([answer(970), answer(970)]).startswith("97% of prompt tokens")
     assert cached_remark([answer(32), answer(None)]) == cached_remark([answer(None)]) == ""
+    # Left out where it is 0: one of 16 is 6 %, three are 18 %.
+    assert cached_remark([answer(970), *[answer(None)] * 15]) == ""
+    assert cached_remark([*[answer(970)] * 3, *[answer(None)] * 13]).startswith("18% of")
 
 
 def test_acceptance_is_known_where_every_answer_tells_its_steps():
@@ -174,6 +178,10 @@ def test_the_verb_prints_json_and_ends_with_its_verdict(url):
     assert ended.returncode == 0, ended.stderr
     shown = json.loads(ended.stdout)
     assert [cell["concurrency"] for cell in shown["cells"]] == [2]
+    (cell,) = shown["cells"]
+    assert cell["ttft_p50_ms"] < cell["e2e_p50_ms"] <= cell["e2e_p99_ms"]
+    assert 0 < cell["chunk_gap_max_ms"] < cell["e2e_p99_ms"]
+    assert shown["verdict"]["ok"] is True and "all usable" in shown["verdict"]["text"]
     assert "VERDICT ok" in ended.stderr
 
 
@@ -184,11 +192,76 @@ def test_a_server_that_fails_gives_a_negative_verdict(tmp_path):
     assert measured.cells[0].status == "void" and measured.cells[0].errors == 2
 
 
+@pytest.mark.parametrize(
+    ("shape", "every", "said"),
+    [
+        ("bang", 1, "answers without sense: 16 of 16 (a loop of '!'"),
+        ("bang-thought", 1, "answers without sense: 16 of 16 (a loop of '!'"),
+        ("mute", 1, "answers without sense: 16 of 16 (no text"),
+        ("mute", 2, "answers without sense: 8 of 16 (no text"),
+        ("blank", 4, "answers without sense: 4 of 16 (no text"),
+        ("usage-twice-asked", 9, "usage counts 16 output tokens, 8 were asked for"),
+        ("usage-beyond-asked", 9, "usage that cannot be"),
+        ("status-503-empty", 9, "failed (HTTP 503), first: an empty body"),
+    ],
+)
+def test_a_server_whose_answers_make_no_sense_is_not_usable(shape, every, said):
+    said_lines: list[str] = []
+    with started("--step-ms", "2", "--shape", shape, "--shape-every", str(every)) as address:
+        asked = Asked(address, (1,), None, 8, model="m", client_lag_ms=1000.0)
+        measured = bench(asked, None, said_lines.append)
+    (cell,) = measured.cells
+    assert cell.status == "void" and said in cell.note and said in said_lines[0]
+    assert not measured.verdict().ok and measured.as_json()["verdict"]["ok"] is False
+    assert "usage" not in shape or cell.output_tok_s is None
+
+
+def test_a_warm_up_that_fails_is_told():
+    """The 17th request is the last of the cell, the first its warm-up."""
+    asked = Asked("", (1,), None, 8, model="m", client_lag_ms=1000.0)
+    with started("--step-ms", "2", "--shape", "status-503-empty", "--shape-every", "17") as address:
+        (cell,) = bench(replace(asked, url=address), None, print).cells
+    assert "of the warm-up" not in cell.note and "1 failed (HTTP 503)" in cell.note
+    with started("--step-ms", "2", "--shape", "status-503-empty", "--shape-every", "1") as address:
+        (cell,) = bench(replace(asked, url=address), None, print).cells
+    assert "1 of the warm-up failed (HTTP 503), first: an empty body" in cell.note
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "requests", "sent", "usable"),
+    [(1, 1, 1, True), (1, None, 16, True), (2, 3, 3, True), (9, None, 18, True), (4, 3, 3, False)],
+)
+def test_as_many_requests_are_sent_as_asked_for(url, concurrency, requests, sent, usable):
+    asked = Asked(url, (concurrency,), requests, 4, model="m", client_lag_ms=1000.0)
+    (cell,) = bench(asked, None, lambda text: None).cells
+    assert (cell.requests, cell.usable) == (sent, usable), cell.note
+    assert usable or "found 3 requests, wanted 4 or more, one a stream" in cell.note
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (
+            [f"model-{n}" for n in range(200_000)],
+            "names 'model-0', 'model-1', 'model-2' and 199997 more",
+        ),
+        (["a", "b", "c"], "names 'a', 'b', 'c'"),
+        (["x" * 5000, "y"], "names '" + "x" * 100 + "', 'y'"),
+    ],
+)
+def test_of_many_models_a_few_are_named_and_counted(models, names, said):
+    url, answers = models
+    answers.append(json.dumps({"data": [{"id": name} for name in names]}).encode())
+    with pytest.raises(BadInput) as refused:
+        find_model(url, None)
+    assert said in str(refused.value) and len(str(refused.value)) < 500
+
+
 def test_the_only_model_is_found_and_several_are_not_guessed_between(models):
     url, answers = models
     answers += [b'{"data": [{"id": "one"}]}', b'{"data": [{"id": "a"}, {"id": "b"}]}', b"[]", b"{"]
     assert find_model(url, None) == "one"
-    with pytest.raises(BadInput, match="names a, b"):
+    with pytest.raises(BadInput, match="names 'a', 'b'"):
         find_model(url, None)
     with pytest.raises(BadInput, match="names no model"):
         find_model(url, None)
