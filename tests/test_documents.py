@@ -26,7 +26,7 @@ RUN_ELSEWHERE = {
     "$EDITOR params/mine.yaml": "an editor",
     "systemd-run --user --scope --property=Delegate=yes -- make rehearse": "needs a login",
     "cp params/kimi-k2.5-8x-rtx-pro-6000.yaml params/mine.yaml": "copies a file that is loaded",
-    "apt-get install make python3-venv systemd systemd-sysv dbus util-linux": ".ci/run installs it",
+    "apt-get install make python3-venv systemd systemd-sysv dbus util-linux mount": "",
     **{
         f".venv/bin/runbook service {verb} params/rehearsal.yaml": "tests/chain"
         for verb in ("status", "logs", "uninstall")

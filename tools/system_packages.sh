@@ -34,7 +34,6 @@ has_program() {
     case $1 in
     python3) has_python ;;
     /*) [ -e "$1" ] ;;
-    usr/*/openssh) has_program usr/sbin/sshd ;;
     usr/*) [ -e "$unpacked/$1" ] || command -v "${1##*/}" >/dev/null ;;
     *.so.*) for file in /usr/lib/*/"$1" /usr/lib64/"$1" /usr/lib/"$1"; do
         [ -e "$file" ] && return 0
@@ -54,6 +53,7 @@ look() {
     to_install='' to_unpack='' reasons='' hard=''
     while read -r package for how programs why; do
         case $package in '' | '#'*) continue ;; esac
+        [ "$how" = install ] || programs=${programs%%,*} # the rest is what that one needs
         concerns "$for" && ! is_there "$programs" || continue
         case $how in
         install) to_install="$to_install $package" ;;
