@@ -65,9 +65,8 @@ case "$*" in
 *) echo Python 3.9.2 ;;
 esac
 """
-BASE = (
-    "sh dirname env mktemp rm tail tr cat mkdir cp mv grep tar printf ls touch echo"  # of Debian's
-).split()
+#: Programs of Debian's base that the script uses.
+BASE = "sh dirname env mktemp rm tail tr cat mkdir cp mv grep tar printf ls touch echo"
 
 OWN_LIST = """
 # a comment
@@ -91,7 +90,7 @@ class Machine:
         text = script.read_text().replace("PATH=$PATH:/usr/sbin:/sbin\n", "")
         (self.project / "tools" / script.name).write_text(text)
         (self.project / LIST.name).write_text(OWN_LIST)
-        for name in BASE:
+        for name in BASE.split():
             (self.bin / name).symlink_to(shutil.which(name, path="/usr/bin:/bin"))
         for name, text in {
             "apt-get": APT,
