@@ -71,7 +71,7 @@ BASE = "sh dirname env mktemp rm tail tr cat mkdir cp mv grep tar printf ls touc
 OWN_LIST = """
 # a comment
 maker    setup     install  maker       reads files
-box      rehearse  install  boxer       makes boxes
+box      box  install  boxer       makes boxes
 browser  test      install  browser     shows pages
 metrics  test      unpack   usr/bin/probe,usr/lib/absent  checks rules
 """
@@ -182,6 +182,16 @@ def test_a_rehearsal_goes_on_where_only_a_proof_is_lost(machine):
     assert machine.run("test", 1000).returncode == 2
 
 
+def test_a_rehearsal_does_not_go_on_without_its_server(machine):
+    listed = machine.project / LIST.name
+    listed.write_text(listed.read_text() + "lib rehearse install libserver.so.1 serves\n")
+    machine.has("maker")
+    done = machine.run("rehearse", 1000)
+    assert done.returncode == 2 and "lib: serves" in done.stderr
+    assert done.stderr.endswith("--no-install-recommends box lib'\n")
+    assert machine.run("setup", 1000).returncode == 0
+
+
 def test_a_rehearsal_brings_no_package_of_the_tests(machine):
     assert machine.run("rehearse").returncode == 0
     assert machine.asked() == [f"0: {UPDATE}", f"0: {INSTALL}maker box"]
@@ -252,7 +262,7 @@ def test_lists_that_are_empty_are_fetched_for_what_is_unpacked(machine):
 def test_the_readme_has_the_whole_list():
     text = (ROOT / "README.md").read_text()
     line = re.search(r"^    apt-get install (make .*)$", text, re.M)
-    assert line and line[1].split() == packages("setup", "rehearse")
+    assert line and line[1].split() == packages("setup", "rehearse", "box")
     named = re.search(r"`make test` .*?\n\n", text, re.S)
     assert named and set(packages("test")) <= set(re.findall(r"`([\w-]+)`", named[0]))
 
@@ -325,7 +335,10 @@ def test_every_program_that_is_started_is_of_the_base_or_of_the_list():
 
 def test_every_row_is_of_a_kind_that_the_script_knows():
     for row in rows():
-        assert row.target in ("setup", "rehearse", "test") and row.how in ("install", "unpack")
+        assert row.target in ("setup", "rehearse", "box", "test") and row.how in (
+            "install",
+            "unpack",
+        )
         assert row.why and row.programs
     assert len({row.package for row in rows()}) == len(list(rows()))
     assert stat.S_IMODE((ROOT / "tools/system_packages.sh").stat().st_mode) & 0o111

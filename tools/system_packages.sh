@@ -21,7 +21,7 @@ stop() { # FOUND WANTED NEXT
 # Whether a row is for this target: each needs what the smaller ones need.
 concerns() {
     case $target/$1 in
-    */setup | test/* | rehearse/rehearse) return 0 ;;
+    */setup | test/* | rehearse/rehearse | rehearse/box) return 0 ;;
     esac
     return 1
 }
@@ -59,7 +59,7 @@ look() {
         install) to_install="$to_install $package" ;;
         unpack) to_unpack="$to_unpack $package" ;;
         esac
-        [ "$for" = rehearse ] && [ "$target" = rehearse ] || hard=1
+        [ "$target/$for" = rehearse/box ] || hard=1
         reasons="$reasons
   $package: $why"
     done <"$list"
