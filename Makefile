@@ -1,6 +1,10 @@
 # make setup     prepares .venv (what is installed already is left alone)
 # make rehearse  the whole runbook on this machine, without a GPU
 # make test      lint, types, all tests, the notebooks
+# make quick     lint, types, the tests that start no server: under two minutes
+#
+# rehearse and test bring what they need of the system and this machine lacks (requirements-system.txt),
+# or say so before anything else.
 #
 # make rehearse-sglang      the same with the real SGLang, on the CPU
 # make test-sglang          the tests that need it
@@ -12,18 +16,14 @@ REQUIREMENTS := requirements.txt requirements-model.txt
 LOCK := --universal --generate-hashes --no-emit-index-url --no-annotate --no-header
 
 # make host      prepares .venv for an inference host, with less
-.PHONY: setup host rehearse test lint lock reference example clean
+.PHONY: setup host rehearse test quick lint lock reference example clean needs-rehearse needs-test
 .PHONY: setup-sglang rehearse-sglang test-sglang train-tiny-eagle3
+.NOTPARALLEL:
 
 setup: $(STAMP)
 
 $(STAMP): requirements.txt requirements-host.txt requirements-model.txt pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { \
-	  echo "make: no $(PYTHON) here. Wanted: Python 3.11 or newer. Next: apt-get install python3 python3-venv, or make PYTHON=/path/to/python3.11 setup" >&2; exit 2; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "make: $(PYTHON) is $$($(PYTHON) -V 2>&1). Wanted: Python 3.11 or newer. Next: make PYTHON=/path/to/python3.11 setup" >&2; exit 2; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
-	  echo "make: $(PYTHON) has no venv module. Wanted: the package python3-venv. Next: apt-get install python3-venv" >&2; exit 2; }
+	@PYTHON='$(PYTHON)' sh tools/system_packages.sh setup
 	@rm -f .venv/.installed .venv/.installed-host
 	@echo "preparing .venv: about half a minute, 1.2 GB"
 	@test -x $(BIN)/uv || { \
@@ -39,7 +39,10 @@ $(STAMP): requirements.txt requirements-host.txt requirements-model.txt pyprojec
 host:
 	@$(MAKE) --no-print-directory setup STAMP=.venv/.installed-host REQUIREMENTS=requirements-host.txt
 
-rehearse: setup
+needs-rehearse needs-test:
+	@PYTHON='$(PYTHON)' sh tools/system_packages.sh $(@:needs-%=%)
+
+rehearse: needs-rehearse setup
 	$(BIN)/runbook run params/rehearsal.yaml --apply
 
 # SGLang in an environment of its own. torch comes by pip and unpinned by hash: where pip knows a CPU
@@ -57,7 +60,7 @@ $(SGLANG)/.installed: requirements-sglang.txt | $(STAMP)
 
 # RELEASE=0.5.20 takes another release than the one that is installed.
 RELEASE :=
-rehearse-sglang: setup-sglang $(if $(RELEASE),$(SGLANG)/sglang-$(RELEASE))
+rehearse-sglang: needs-rehearse setup-sglang $(if $(RELEASE),$(SGLANG)/sglang-$(RELEASE))
 	$(BIN)/runbook run params/rehearsal-sglang.yaml --apply \
 	  $(if $(RELEASE),-p 'server.env.PYTHONPATH=$(CURDIR)/$(SGLANG)/sglang-$(RELEASE)')
 
@@ -72,7 +75,7 @@ $(SGLANG)/sglang-%: requirements-sglang-releases.txt | $(SGLANG)/.installed
 	$(BIN)/uv pip install --quiet --target $@.part --python $(SGLANG)/bin/python --no-deps --require-hashes -r $@.part.txt
 	@rm $@.part.txt && mv $@.part $@ && touch $@
 
-test-sglang: setup-sglang $(SGLANG)/sglang-0.5.10.post1 $(SGLANG)/sglang-0.5.20
+test-sglang: needs-test setup-sglang $(SGLANG)/sglang-0.5.10.post1 $(SGLANG)/sglang-0.5.20
 	RUNBOOK_TEST_SGLANG=1 $(BIN)/python -m pytest tests/real_sglang -n 2
 
 lint: setup
@@ -80,8 +83,12 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# A test that starts a server, a box, a kernel or a browser is left to `make test`.
+quick: lint
+	$(BIN)/python -m pytest --quick -n 2 -r fE
+
 # Two at a time: half of the tests wait for a boot or a server. What judges a measurement runs alone.
-test: lint
+test: needs-test lint
 	$(BIN)/python -m pytest -m "not alone" -n 2
 	$(BIN)/python -m pytest -m alone
 	timeout 300 $(BIN)/python -m pytest --nbmake --nbmake-timeout=120 notebooks/

@@ -36,8 +36,17 @@ def leave_out(reason: str) -> None:
 #: Where set, the tests of a box run on another host: ``local``, or an address and a configuration
 #: of ssh. A box sets it, in which they run once more.
 HOST = "RUNBOOK_TEST_HOST"
-#: Debian's sshd is not on everybody's PATH.
-SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+#: Programs of packages that are not installed (requirements-system.txt).
+UNPACKED = Path(sys.prefix) / "system/usr"
+
+
+def program(name: str) -> str | None:
+    """Where a program lies: installed (Debian's sshd is not on everybody's PATH), or unpacked."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:{UNPACKED}/bin:{UNPACKED}/sbin"
+    return shutil.which(name, path=path)
+
+
+SSHD = program("sshd")
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,22 @@ import pytest
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
+from quick import Quick  # noqa: E402
 
 #: What needs the real SGLang runs by ``make test-sglang``, in the environment that has it.
 collect_ignore = [] if os.environ.get("RUNBOOK_TEST_SGLANG") else ["real_sglang"]
 
 #: Rooms of whole runs, kernels and servers at the rehearsal's own port: never two at once.
 ONE_BY_ONE = ("tests/chain/", "tests/browser/", "tests/test_documents.py")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="leave out tests that start processes")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--quick"):
+        config.pluginmanager.register(Quick(), "quick")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,6 +1,7 @@
 """The documents are part of the product: their commands run, their links resolve."""
 
 import ast
+import os
 import re
 import shlex
 import subprocess
@@ -10,30 +11,45 @@ import click
 import pytest
 
 from runbook.cli import verbs
+from runbook.params import load
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-#: Commands that another test is, and which one.
-RUN_ELSEWHERE = {
-    "make test": "this run",
-    "make setup": "this run began with it",
-    "make host": "test_a_host_needs_neither_jupyterlab_nor_the_rehearsal",
-    "make rehearse": "tests/chain/test_chain_rehearsal.py",
-    "make rehearse-sglang": "tests/real_sglang/test_real_sglang_chain.py, with one block",
-    "make rehearse-sglang RELEASE=0.5.20": "tests/real_sglang, by that release's parser",
-    ".venv/bin/jupyter lab --allow-root notebooks/": "tests/browser/test_browser_jupyterlab.py",
-    "$EDITOR params/mine.yaml": "an editor",
-    "systemd-run --user --scope --property=Delegate=yes -- make rehearse": "needs a login",
-    "cp params/kimi-k2.5-8x-rtx-pro-6000.yaml params/mine.yaml": "copies a file that is loaded",
-    "apt-get install make python3-venv systemd systemd-sysv dbus util-linux": ".ci/run installs it",
-    **{
-        f".venv/bin/runbook service {verb} params/rehearsal.yaml": "tests/chain"
-        for verb in ("status", "logs", "uninstall")
-    },
-    'eval "$(_RUNBOOK_COMPLETE=bash_source runbook)"': "test_cli.py",
-    'eval "$(_RUNBOOK_COMPLETE=zsh_source runbook)"': "test_cli.py",
-    "_RUNBOOK_COMPLETE=fish_source runbook | source": "test_cli.py",
+#: Commands that cannot run inside a test run: why, and the test that runs them.
+ELSEWHERE = {
+    ".venv/bin/jupyter lab --allow-root notebooks/": (
+        "serves until it is stopped",
+        "tests/browser/test_browser_jupyterlab.py::test_run_all_ends_with_a_verdict_and_without_errors",
+    ),
+    "systemd-run --user --scope --property=Delegate=yes -- make rehearse": (
+        "needs the systemd of a login",
+        "tests/hosts/test_hosts_ordinary_user.py",
+    ),
+}
+#: Targets that set up or take minutes: their commands are printed by ``make -n`` and have this.
+#: What they run is run by .ci/run, the first two, and by the tests named in the last column.
+TARGETS = {
+    "make setup": ("system_packages.sh setup", ".ci/run"),
+    "make test": ("pytest", ".ci/run"),
+    "make quick": ("pytest --quick", "tests/test_quick.py"),
+    "make host": ("requirements-host.txt", "tests/test_documents.py"),
+    "make rehearse": ("params/rehearsal.yaml --apply", "tests/chain/test_chain_rehearsal.py"),
+    "make rehearse-sglang": (
+        "rehearsal-sglang.yaml",
+        "tests/real_sglang/test_real_sglang_chain.py",
+    ),
+    "make rehearse-sglang RELEASE=0.5.20": (
+        "PYTHONPATH=",
+        "tests/real_sglang/test_real_sglang_parts.py",
+    ),
+}
+#: Lines for a shell, with what stands for what a test has not: they end well and print this.
+SHELL = {
+    "$EDITOR params/mine.yaml": "",
+    'eval "$(_RUNBOOK_COMPLETE=bash_source runbook)"': "",
+    'eval "$(_RUNBOOK_COMPLETE=zsh_source runbook)"': "compdef",
+    "_RUNBOOK_COMPLETE=fish_source runbook | source": "complete ",
 }
 #: Commands that run here as they stand.
 RUN_HERE = {
@@ -50,7 +66,11 @@ RUN_HERE = {
 }
 #: Verbs of a host with GPUs: their words are parsed here, and their parameters are loaded. Those up
 #: to the plan run in tests/chain/test_chain_production.py, on a stand-in host.
-PARSED = re.compile(r"\.venv/bin/runbook .*params/mine\.yaml")
+PARSED = re.compile(
+    r"\.venv/bin/runbook (?:.*params/mine\.yaml"
+    r"|service (?:status|logs|uninstall) params/rehearsal\.yaml)"
+)
+MINE = "params/kimi-k2.5-8x-rtx-pro-6000.yaml"
 
 
 def commands():
@@ -67,12 +87,25 @@ def commands():
 
 @pytest.mark.parametrize("line", list(commands()))
 def test_every_command_is_run_or_parsed(line, tmp_path):
-    if line in RUN_ELSEWHERE:
+    if line in ELSEWHERE:
+        why, where = ELSEWHERE[line]
+        assert exists(where), where
+        pytest.skip(f"{why}; run by {where}")
+    if line in TARGETS:
+        runs_by_make(line, *TARGETS[line])
+        return
+    if line in SHELL:
+        runs_in_a_shell(line, SHELL[line], tmp_path)
+        return
+    if line.startswith("apt-get install "):
+        listed = (ROOT / "requirements-system.txt").read_text()
+        assert set(line.split()[2:]) <= set(re.findall(r"^([\w-]+) ", listed, re.M))
+        return
+    if line == f"cp {MINE} params/mine.yaml":
+        assert load(ROOT / MINE).name
         return
     if PARSED.match(line):
-        words = shlex.split(
-            line.replace("params/mine.yaml", "params/kimi-k2.5-8x-rtx-pro-6000.yaml")
-        )
+        words = shlex.split(line.replace("params/mine.yaml", MINE))
         assert parsed(words[1:]), line
         return
     assert line in RUN_HERE, f"no test runs the documented command: {line}"
@@ -82,6 +115,41 @@ def test_every_command_is_run_or_parsed(line, tmp_path):
     assert done.returncode == 0, done.stderr
     for path in set((ROOT / "outputs").iterdir()) - before:
         subprocess.run(["rm", "-r", path], check=True)
+
+
+def exists(named):
+    """Whether a file is there, with the name in it that stands after ``::``."""
+    file, _, name = named.partition("::")
+    path = ROOT / file
+    if not path.exists() or not name:
+        return path.exists()
+    return re.search(
+        rf"^(?:(?:async )?def|class) {name}\b|^{name}\b[^=\n]*=", path.read_text(), re.M
+    )
+
+
+def runs_by_make(line, runs, where):
+    done = subprocess.run(
+        [*shlex.split(line), "-n", "-W", "pyproject.toml"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0 and runs in done.stdout, done.stdout + done.stderr
+    assert exists(where), where
+
+
+def runs_in_a_shell(line, says, folder):
+    """By bash, with an editor that is none, and what zsh and fish read printed instead."""
+    (folder / "params").mkdir()
+    (folder / "params/mine.yaml").write_text("name: mine\n")
+    told = line if not says else re.search(r"_RUNBOOK_COMPLETE=\w+ runbook", line)[0]
+    env = {**os.environ, "EDITOR": "cat", "PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", told], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and says in done.stdout, done.stdout + done.stderr
 
 
 def parsed(words):
@@ -145,16 +213,56 @@ def test_every_quoted_message_is_one_of_the_programs():
         assert any(re.search(pattern, text, re.DOTALL) for text in known), message
 
 
-@pytest.mark.parametrize("page", ["measuring.md", "notebooks.md", "field-cases.md"])
-def test_every_test_named_for_a_pitfall_is_there(page):
-    rows = re.findall(r"^\|.*`test_\w+`.*\|$", (ROOT / "docs" / page).read_text(), re.MULTILINE)
-    named = set(re.findall(r"`(test_\w+)`", "\n".join(rows)))
-    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-    assert len(rows) >= 20
-    assert [name for name in sorted(named) if f"def {name}(" not in tests] == []
+def test_every_test_that_a_document_names_is_collected():
+    """A name that stands in a document is a test that pytest runs, in a file of tests."""
+    there = set()
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and holds(node):
+                there.add(node.name)
+    named = {
+        name: path.name
+        for path in [*DOCUMENTS, ROOT / "CHANGELOG.md"]
+        for name in re.findall(r"(?<![\w/])`(test_\w+)`", path.read_text())
+        if not (ROOT / "tests" / f"{name}.py").exists()
+    }
+    assert {name: page for name, page in named.items() if name not in there} == {}
+    assert len(named) > 100
+
+
+def holds(test):
+    """Whether a test can fail by what it finds: it asserts, or calls what does."""
+    return any(
+        isinstance(node, ast.Assert | ast.Raise)
+        or (isinstance(node, ast.Call) and node is not test)
+        for statement in test.body
+        for node in ast.walk(statement)
+    )
+
+
+def test_every_pitfall_of_measuring_names_its_test():
     table = (ROOT / "docs" / "measuring.md").read_text().partition("## Known pitfalls")[2]
     rows = re.findall(r"^\| (.+) \| (.+) \| (.+) \|$", table, re.MULTILINE)[1:]
     assert len(rows) >= 42 and all(re.search(r"`test_\w+`", row[2]) for row in rows)
+
+
+def test_all_that_contributing_names_is_there():
+    text = (ROOT / "docs" / "contributing.md").read_text()
+    named = re.findall(
+        r"`((?:tests|runbook|docs)/[\w./]+(?:::\w+)?|requirements-system\.txt)`", text
+    )
+    assert len(named) > 25
+    assert [name for name in named if not exists(name)] == []
+    for name in re.findall(r"`([\w/.]+::\w+)`", text):
+        assert name in named
+
+
+@pytest.mark.parametrize("subject", ["check", "engine", "figure", "proof"])
+def test_contributing_says_how_one_is_added_and_where_it_is_tested(subject):
+    text = (ROOT / "docs" / "contributing.md").read_text()
+    part = next(part for part in text.split("\n## ") if part.split("\n")[0].split()[1] == subject)
+    steps = re.findall(r"^\d\. ", part, re.M)
+    assert 3 <= len(steps) <= 6 and "`tests/" in part
 
 
 def test_every_case_of_notebooks_has_its_row():

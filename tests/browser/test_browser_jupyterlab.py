@@ -61,8 +61,8 @@ STDERR = '[data-mime-type="application/vnd.jupyter.stderr"]'
 def missing(what):
     """Skip where the browser is missing; in CI that is a failure."""
     if os.environ.get("CI") == "true":
-        pytest.fail(f"no {what} here: .ci/run installs it")
-    pytest.skip(f"no {what} here")
+        pytest.fail(f"no {what} here: make needs-test")
+    pytest.skip(f"no {what} here: make needs-test")
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,12 @@
 
 import dataclasses
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
-from boxes import leave_out
+from boxes import leave_out, program
 from standin_service import Folder, make_measured, make_params
 
 from runbook.cells import Cell, to_csv
@@ -110,9 +109,10 @@ def test_all_files_lie_in_the_run(tmp_path):
 
 def promtool(folder, *words):
     """Prometheus' own tool, of Debian's package ``prometheus``."""
-    if shutil.which("promtool") is None:
-        leave_out("no promtool on this machine: apt-get install prometheus")
-    done = subprocess.run(["promtool", *words], cwd=folder, capture_output=True, text=True)
+    tool = program("promtool")
+    if tool is None:
+        leave_out("no promtool on this machine: make needs-test")
+    done = subprocess.run([tool, *words], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -35,7 +35,7 @@ print(host.exists(f"/etc/systemd/system/{UNIT}"))
 def operator(far):
     """A user of the far host who may become root by sudo, without a password."""
     if far.box.run("sh", "-c", "command -v sudo", check=False).code:
-        leave_out("no sudo on this machine: apt-get install sudo")
+        leave_out("no sudo on this machine: make needs-test")
     far.box.run("useradd", "--create-home", "--shell", "/bin/sh", "oncall")
     far.box.run("usermod", "--password", "*", "oncall")  # a locked one may not log in
     far.box.write("/etc/sudoers.d/oncall", "oncall ALL=(ALL) NOPASSWD: ALL\n", 0o440)
