@@ -2,6 +2,7 @@
 # make rehearse  the whole runbook on this machine, without a GPU
 # make test      lint, types, all tests, the notebooks
 #
+# make test-rehearsal       the documented rehearsal and what its user does afterwards, judged
 # make rehearse-sglang      the same with the real SGLang, on the CPU
 # make test-sglang          the tests that need it
 # make train-tiny-eagle3    trains its models again
@@ -12,7 +13,7 @@ REQUIREMENTS := requirements.txt requirements-model.txt
 LOCK := --universal --generate-hashes --no-emit-index-url --no-annotate --no-header
 
 # make host      prepares .venv for an inference host, with less
-.PHONY: setup host rehearse test lint lock reference example clean
+.PHONY: setup host rehearse test test-rehearsal lint lock reference example clean
 .PHONY: setup-sglang rehearse-sglang test-sglang train-tiny-eagle3
 
 setup: $(STAMP)
@@ -82,9 +83,12 @@ lint: setup
 
 # Two at a time: half of the tests wait for a boot or a server. What judges a measurement runs alone.
 test: lint
-	$(BIN)/python -m pytest -m "not alone" -n 2
+	$(BIN)/python -m pytest --nbmake --nbmake-timeout=120 -m "not alone" -n 2 notebooks tests
 	$(BIN)/python -m pytest -m alone
-	timeout 300 $(BIN)/python -m pytest --nbmake --nbmake-timeout=120 notebooks/
+
+# The documented rehearsal by `make rehearse`, and what its user does afterwards.
+test-rehearsal: setup
+	$(BIN)/python -m pytest tests/chain/test_chain_rehearsal.py --documented
 
 # The pinned set, from the ranges of pyproject.toml; without any index address.
 lock: setup
