@@ -21,8 +21,8 @@ from command import (
 from runbook.run import STEPS, Run
 
 OVERRIDE = "choose.override={choose: ngram-lean, reason: CI tests the service, by: pytest}"
-#: Three blocks with one request at a time: spreads between lives, and no crossover.
-BLOCKS = (*SHORT, "benchmark.blocks=3")
+#: Two blocks with one request at a time: a spread between lives, and no crossover.
+BLOCKS = (*SHORT, "benchmark.blocks=2")
 
 
 @pytest.fixture(scope="module")
