@@ -1,7 +1,8 @@
 """Stands in for the wheel of llama.cpp in tests: its pages and counters at once, and no model.
 
 The launcher, the unit and everything that looks at the server are the real ones. It answers with
-the words of the prompt, a word a token, so that no two answers of different prompts are alike.
+the words of the prompt, counted, a word a token: nothing repeats, and another prompt gets another
+answer.
 Where a speculation is asked for, half of what is drafted is accepted.
 """
 
@@ -129,7 +130,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.refused():
             return self.send(401, '{"error": "Invalid API Key"}')
         words = " ".join(one["content"] for one in asked["messages"]).split()
-        answer = [f"{words[at % len(words)]} " for at in range(asked.get("max_tokens", 16))]
+        count = asked.get("max_tokens", 16)
+        answer = [f"{words[at % len(words)]}-{at} " for at in range(count)]
         self.server_of_model.begin()
         sent = 0
         try:
