@@ -6,6 +6,7 @@
 # rehearse and test bring what they need of the system and this machine lacks (requirements-system.txt),
 # or say so before anything else.
 #
+# make test-rehearsal       the documented rehearsal and what its user does afterwards, judged
 # make rehearse-sglang      the same with the real SGLang, on the CPU
 # make test-sglang          the tests that need it
 # make train-tiny-eagle3    trains its models again
@@ -16,7 +17,7 @@ REQUIREMENTS := requirements.txt requirements-model.txt
 LOCK := --universal --generate-hashes --no-emit-index-url --no-annotate --no-header
 
 # make host      prepares .venv for an inference host, with less
-.PHONY: setup host rehearse test quick lint lock reference example clean needs-rehearse needs-test
+.PHONY: setup host rehearse test test-rehearsal quick lint lock reference example clean needs-rehearse needs-test
 .PHONY: setup-sglang rehearse-sglang test-sglang train-tiny-eagle3
 .NOTPARALLEL:
 
@@ -89,9 +90,12 @@ quick: lint
 
 # Two at a time: half of the tests wait for a boot or a server. What judges a measurement runs alone.
 test: needs-test lint
-	$(BIN)/python -m pytest -m "not alone" -n 2
+	$(BIN)/python -m pytest --nbmake --nbmake-timeout=120 -m "not alone" -n 2 notebooks tests
 	$(BIN)/python -m pytest -m alone
-	timeout 300 $(BIN)/python -m pytest --nbmake --nbmake-timeout=120 notebooks/
+
+# The documented rehearsal by `make rehearse`, and what its user does afterwards.
+test-rehearsal: needs-test setup
+	$(BIN)/python -m pytest tests/chain/test_chain_rehearsal.py --documented
 
 # The pinned set, from the ranges of pyproject.toml; without any index address.
 lock: setup

@@ -257,13 +257,20 @@ def _fail_open_steps(run: Run, stage: str, reason: str, code: int) -> None:
 
 @contextmanager
 def _signals() -> Iterator[list[signal.Signals]]:
-    """Collect Ctrl-C and SIGTERM instead of dying of them."""
+    """Collect Ctrl-C and SIGTERM instead of dying of them.
+
+    A SIGINT that is ignored stays so: a shell ignores it for the background jobs of a script, for
+    which a Ctrl-C at the terminal is not meant.
+    """
     caught: list[signal.Signals] = []
 
     def note(number: int, _frame: FrameType | None) -> None:
         caught.append(signal.Signals(number))
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    collected = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        collected.remove(signal.SIGINT)
+    before = {number: signal.signal(number, note) for number in collected}
     try:
         yield caught
     finally:

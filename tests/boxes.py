@@ -33,9 +33,8 @@ def leave_out(reason: str) -> None:
     pytest.skip(reason)
 
 
-#: Where set, the tests of a box run on another host: ``local``, or an address and a configuration
-#: of ssh. A box sets it, in which they run once more.
-HOST = "RUNBOOK_TEST_HOST"
+#: Where set, this process is inside a box, which is its own machine.
+INSIDE = "RUNBOOK_TEST_INSIDE"
 #: Programs of packages that are not installed (requirements-system.txt).
 UNPACKED = Path(sys.prefix) / "system/usr"
 
@@ -50,21 +49,31 @@ SSHD = program("sshd")
 
 
 @pytest.fixture(scope="module")
-def box(tmp_path_factory):
+def machine(tmp_path_factory):
     """A booted box, shared by the tests of one file."""
-    kind, *ssh = os.environ.get(HOST, "box").split()
-    if kind == "local":
+    if os.environ.get(INSIDE):
         yield LocalHost()
-        return
-    if kind == "ssh":
-        with SshHost(ssh[0], config=ssh[1]) as host:
-            yield host
         return
     folder = tmp_path_factory.mktemp("box")
     need_box(folder)
     seen = [Path(__file__).parents[1], *([Path(SSHD).parents[1]] if SSHD else [])]
     with Box(folder / "box", seen) as booted:
         yield booted
+
+
+@pytest.fixture(scope="module")
+def box(request, machine):
+    """The box as a host; for tests that are marked so, reached by its sshd."""
+    if getattr(request, "param", "box") == "box":
+        yield machine
+        return
+    far = request.getfixturevalue("far")
+    with SshHost(far.address, config=far.config) as host:
+        yield host
+
+
+#: Tests in which the kind of host matters; ``test_service_hosts.py`` runs them inside a box too.
+on_each_host = pytest.mark.parametrize("box", ["box", "ssh"], indirect=True)
 
 
 @dataclass(frozen=True)

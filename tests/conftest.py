@@ -1,6 +1,7 @@
 """Shared by all tests: this folder on the path, and which of them may run side by side."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -10,11 +11,24 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 from quick import Quick  # noqa: E402
 
+# A script starts its background jobs with SIGINT ignored, and children inherit that. Tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 #: What needs the real SGLang runs by ``make test-sglang``, in the environment that has it.
 collect_ignore = [] if os.environ.get("RUNBOOK_TEST_SGLANG") else ["real_sglang"]
 
-#: Rooms of whole runs, kernels and servers at the rehearsal's own port: never two at once.
-ONE_BY_ONE = ("tests/chain/", "tests/browser/", "tests/test_documents.py")
+#: What uses the rehearsal's own port, or a browser: never two at once.
+ONE_BY_ONE = ("notebooks/", "tests/browser/", "tests/test_documents.py")
+#: What takes longest, begun first so that no worker ends long after the other.
+LONG = ("tests/chain/", *ONE_BY_ONE, "tests/service/", "tests/benchmark/", "tests/hosts/")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--documented",
+        action="store_true",
+        help="test_chain_rehearsal.py: `make rehearse`, seven minutes, in place of a short run",
+    )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,8 +42,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What cannot be split is begun first."""
-    items.sort(key=lambda item: not item.nodeid.startswith(ONE_BY_ONE))
+    """What takes longest is begun first."""
+
+    def rank(item: pytest.Item) -> int:
+        found = [at for at, start in enumerate(LONG) if item.nodeid.startswith(start)]
+        return found[0] if found else len(LONG)
+
+    items.sort(key=rank)
 
 
 @pytest.hookimpl(optionalhook=True)

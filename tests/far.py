@@ -68,9 +68,9 @@ class Far:
 
 
 @pytest.fixture(scope="module")
-def far(box, tmp_path_factory):
+def far(machine, tmp_path_factory):
     """The box as a far host, shared by the tests of one file."""
     need_sshd()
-    made = Far(box, tmp_path_factory.mktemp("far"))
+    made = Far(machine, tmp_path_factory.mktemp("far"))
     made.serve()
     return made

@@ -42,7 +42,7 @@ def runbook(*words, timeout_s=600, **options):
     )
 
 
-def start_runbook(*words):
+def start_runbook(*words, **options):
     """Start the command line in a session of its own; its output can be read line by line."""
     return subprocess.Popen(
         [RUNBOOK, *map(str, words)],
@@ -51,6 +51,7 @@ def start_runbook(*words):
         text=True,
         cwd=ROOT,
         start_new_session=True,
+        **options,
     )
 
 
@@ -117,10 +118,18 @@ def end(process, number=signal.SIGKILL):
     process.stdout.close()
 
 
-def short_parameters(folder, **server):
-    """A parameters file for a short run on a port of its own."""
+def short_parameters(folder, real=False, **server):
+    """A parameters file for a short run on a port of its own.
+
+    The server's own launcher, and behind it a stand-in for llama.cpp, or with ``real`` llama.cpp.
+    """
     values = yaml.safe_load(REHEARSAL.read_text())
     values["server"].update({"port": free_port(), **server})
+    if not real:
+        model = folder / "standin.gguf"
+        model.write_bytes(b"GGUF")
+        values["server"]["model"] = str(model)
+        values["server"]["env"]["PYTHONPATH"] = str(ROOT / "tests" / "standin_llamacpp")
     path = folder / "short.yaml"
     path.write_text(yaml.safe_dump(values))
     return path, values["server"]["port"]

@@ -19,7 +19,7 @@ VERDICT = "work.verdict(runbook.stages.measured_verdict(measured))"
 
 @pytest.fixture
 def run(tmp_path):
-    path, _ = short_parameters(tmp_path)
+    path, _ = short_parameters(tmp_path, real=True)
     local = ("host={kind: local}", "benchmark.launch=process")
     run = Run.create(params.load(path, [*SHORT, *local]), tmp_path / "run")
     run.finish("verify_stack", "completed")

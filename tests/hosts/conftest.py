@@ -1,12 +1,12 @@
 """The fixtures that boot real boxes, and one test on every kind of host."""
 
 import pytest
-from boxes import box
+from boxes import box, machine
 from far import far
 
 from runbook.hosts import LocalHost, SshHost
 
-__all__ = ["box", "far"]
+__all__ = ["box", "far", "machine"]
 
 
 @pytest.fixture(params=["local", "box", "ssh"])

@@ -1,7 +1,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -53,6 +52,10 @@ def test_the_host_of_parameters_is_opened(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def state_of(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def test_an_interrupt_ends_the_command(tmp_path):
     code = (
         "from runbook.hosts import LocalHost\n"
@@ -61,7 +64,7 @@ def test_an_interrupt_ends_the_command(tmp_path):
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as runner:
         wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), 10)
         child = int((tmp_path / "pid").read_text())
-        time.sleep(0.1)
+        wait_until(lambda: state_of(runner.pid) == "S", 10)  # it waits for the command
         runner.send_signal(2)
         assert b"KeyboardInterrupt" in runner.stderr.read()
     wait_until(lambda: not is_alive(child), 5)

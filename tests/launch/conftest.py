@@ -1,5 +1,5 @@
 """The fixtures that boot real boxes."""
 
-from boxes import box
+from boxes import box, machine
 
-__all__ = ["box"]
+__all__ = ["box", "machine"]

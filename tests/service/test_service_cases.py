@@ -84,9 +84,8 @@ def test_shared_memory_that_leftovers_fill_stops_the_next_start(deployment):
     try:
         install(box, deployment.plan("--fill-shm", "64"))
         box.run("systemctl", "stop", UNIT)
-        began = time.monotonic()
         assert box.run("systemctl", "start", UNIT, check=False).code == 1
-        assert time.monotonic() - began < 10
+        assert deployment.show("Result") in ("exit-code", "start-limit-hit"), "not waited out"
         assert any("fail: shm: " in line for line in status(box, UNIT).guard)
         assert "GiB free; wanted" in logs(box, UNIT)
     finally:

@@ -7,6 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from boxes import on_each_host
 from standin_service import SERVER, UNIT, Deployment, StandIn, make_params
 
 from runbook import streams
@@ -61,6 +62,7 @@ def names(checks):
     return {check.name for check in drifted(checks)}
 
 
+@on_each_host
 def test_a_service_as_measured_has_no_drift_and_each_change_is_named(guarded):
     box = guarded.box
     made = plan(guarded)

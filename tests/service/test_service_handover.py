@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from boxes import wait_until
+from boxes import on_each_host, wait_until
 from standin_service import SERVER, UNIT, Folder, StandIn, make_params
 from test_service_sudden_death import killed_after
 
@@ -103,6 +103,7 @@ def test_what_gave_way_and_is_gone_since_is_said_and_holds_up_nothing(handover):
     assert handover.left() == []
 
 
+@on_each_host
 def test_where_the_new_one_does_not_serve_the_older_one_comes_back(handover):
     with pytest.raises(NotProved, match=f"{OLD} was brought back and answers"):
         install(handover.box, handover.plan("--exit", "5"))

@@ -3,7 +3,6 @@
 import dataclasses
 from pathlib import Path
 
-from far import far
 from server_lives import free_port
 from standin_service import SERVER, UNIT, StandIn, make_measured, make_params
 
@@ -24,8 +23,6 @@ from runbook.launch.ports import port_holder
 from runbook.launch.systemd import UnitLauncher
 from runbook.params import ApiKey, Host
 from runbook.probe.ask import Questions, ask_serving
-
-__all__ = ["far"]
 
 SECRET = "s3cret-of-the-test"
 SLEEPS = ("/bin/sleep", "600")

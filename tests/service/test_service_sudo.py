@@ -2,15 +2,12 @@
 
 import pytest
 from boxes import leave_out, python_of_nobody, run_as_nobody
-from far import far
 from server_lives import free_port
 from standin_service import UNIT, make_measured, make_params
 
 from runbook.errors import HostFailed
 from runbook.hosts import SshHost
 from runbook.install_service import install, plan_service, status, uninstall
-
-__all__ = ["far"]
 
 LOCAL = """
 import os, sys

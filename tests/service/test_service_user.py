@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from boxes import wait_until
 from standin_service import SERVER, UNIT, Deployment, StandIn
 
 from runbook.errors import NotProved
@@ -70,7 +71,7 @@ def test_children_and_a_deaf_server_are_gone_after_uninstall(deployment: Deploym
     assert len(processes) == 4
     began = time.monotonic()
     uninstall(deployment.box, UNIT)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60  # systemd's own time to stop is 90 s
     assert not [pid for pid in processes if deployment.box.exists(f"/proc/{pid}")]
     assert deployment.left() == []
 
@@ -80,10 +81,8 @@ def test_the_death_of_the_main_process_takes_its_children_and_starts_anew(deploy
     group = deployment.show("ControlGroup")
     before = set(deployment.box.run("cat", f"/sys/fs/cgroup{group}/cgroup.procs").out.split())
     deployment.box.run("systemctl", "kill", "--signal=KILL", "--kill-whom=main", UNIT)
-    deadline = time.monotonic() + 20
-    while deployment.show("NRestarts") != "1" or deployment.show("ActiveState") != "active":
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: deployment.show("NRestarts") == "1", 60)
+    wait_until(lambda: deployment.show("ActiveState") == "active", 60)
     after = set(deployment.box.run("cat", f"/sys/fs/cgroup{group}/cgroup.procs").out.split())
     assert len(after) == 3
     assert not before & after
