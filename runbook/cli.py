@@ -18,7 +18,8 @@ from runbook.errors import RunbookError
 from runbook.redaction import redact
 
 if TYPE_CHECKING:
-    from runbook.params import Format
+    from runbook.params import Format, Params
+    from runbook.run import Run
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
@@ -75,6 +76,15 @@ def check(params_file: Path, overrides: tuple[str, ...], as_json: bool) -> None:
 @click.option("--to", "last", metavar="STAGE", shell_complete=_stages, help="End with this stage.")
 @click.option("--resume", is_flag=True, help="Go on with the newest unfinished run, or --out.")
 @click.option("--apply", is_flag=True, help="Change the system: install the service.")
+@click.option(
+    "--figures",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Take figures measured elsewhere (file or folder) in the place of a benchmark.",
+)
+@click.option("--accept", metavar="REASON", help="Accept what --figures choose, for this reason.")
+@click.option("--by", metavar="NAME", help="The person who accepts it.")
 @click.option("--quiet", "-q", is_flag=True, help="Print the verdict of each stage alone.")
 @click.option("--json", "as_json", is_flag=True, help="Print the to-do list in the end as JSON.")
 @_OVERRIDES
@@ -85,6 +95,9 @@ def run(
     last: str | None,
     resume: bool,
     apply: bool,
+    figures: tuple[Path, ...],
+    accept: str | None,
+    by: str | None,
     quiet: bool,
     as_json: bool,
     overrides: tuple[str, ...],
@@ -93,12 +106,20 @@ def run(
 
     STAGE is verify_stack, benchmark, choose, install_service or publish. On a terminal it shows the
     to-do list while it works, elsewhere plain lines.
+
+    With --figures nothing is benchmarked: the configuration that is accepted is started once, and
+    one short cell is compared with the figures before it is installed.
     """
     from runbook import pipeline
     from runbook.screen import screen_for
 
     parameters = _load(params_file, overrides)
+    given = None
+    if figures or accept is not None or by is not None:
+        parameters, given = _take_figures(parameters, figures, accept, by, bool(first or resume))
     chosen, stages = pipeline.prepare(parameters, out, first, last, resume)
+    if given is not None:
+        given(chosen)
     only_undone = resume and first is None
     try:
         with screen_for(chosen, quiet or as_json, sys.stderr if as_json else sys.stdout) as screen:
@@ -111,6 +132,37 @@ def run(
             found = {"run": str(chosen.path), "steps": chosen.todo_rows()}
             click.echo(json.dumps(found, indent=1))
     sys.exit(code)
+
+
+def _take_figures(
+    parameters: Params,
+    paths: tuple[Path, ...],
+    reason: str | None,
+    by: str | None,
+    continues: bool,
+) -> tuple[Params, Callable[[Run], None]]:
+    """The parameters with the accepted choice, and what keeps the figures in the new run."""
+    from functools import partial
+
+    from runbook import foreign
+    from runbook.verbs import given
+
+    if not paths:
+        raise errors.BadInput(
+            "--accept and --by without --figures",
+            "figures that are accepted",
+            "--figures FILE; a choice that this run measured: -p choose.override=...",
+        )
+    if continues:
+        raise errors.BadInput(
+            "--figures with --from or --resume",
+            "figures at the beginning of a new run",
+            "leave --figures away: the run has kept them",
+        )
+    found = foreign.gather(paths)
+    return given.accept(parameters, found, reason, by), partial(
+        given.keep, figures=found, paths=paths
+    )
 
 
 @verbs.command()

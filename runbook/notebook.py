@@ -226,7 +226,25 @@ def open_stage(stage: str, values: Mapping[str, Any]) -> Work:
     _at_work.append(work)
     if kind == "run" and parameters is not None:
         run.take_over(parameters, stage)
+    if stage == "benchmark":
+        _keep_figures(run, kind, values.get("figures", ""))
     return work
+
+
+def _keep_figures(run: Run, kind: Kind, path: Any) -> None:
+    """Keep figures that were measured elsewhere in the run. Raises ``BadInput``."""
+    if not isinstance(path, str):
+        raise ParameterError("papermill", "figures", repr(path), "the path of results")
+    if not path:
+        return
+    if kind != "run":
+        raise ParameterError("papermill", "figures", path, "run or parameters beside it")
+    from runbook import foreign
+    from runbook.verbs import given
+
+    found = foreign.gather([Path(path)])
+    given.accept(run.params, found, None, None)
+    given.keep(run, found, [Path(path)])
 
 
 def _given(values: Mapping[str, Any]) -> Params | None:
@@ -234,7 +252,7 @@ def _given(values: Mapping[str, Any]) -> Params | None:
 
     A plain value under a name that is nearly a parameter's is a misspelt one, not a variable.
     """
-    known = [*Params.model_fields, "run", "apply"]
+    known = [*Params.model_fields, "run", "figures", "apply"]
     plain = (str, int, float, bool, list, dict)
     for name, value in values.items():
         if name in known or name.startswith("_") or not isinstance(value, plain):

@@ -58,6 +58,11 @@ def cost(work: Work) -> Markdown:
     """What the benchmark will cost in time, and what that estimate assumes."""
     if work.kind == "alone":
         return Markdown("One short block at the lowest concurrency: under a minute.")
+    if benchmark_room.is_given(work.run):
+        return Markdown(
+            "The figures were measured elsewhere. One server is started, once, and one short cell "
+            "is compared with them."
+        )
     rests = work.params.service.replaces
     said = [f"It {benchmark_room.estimate(work.params).sentence}."]
     if rests:
@@ -85,7 +90,24 @@ def benchmark(work: Work) -> benchmark_room.Measurements:
 
     stack = _stack_as_verified(work)
     with _others_resting(work):
+        if benchmark_room.is_given(work.run):
+            to_start = _to_confirm(work)
+            return benchmark_room.confirm(
+                work.run, to_start, work.launcher, work.engine, report, stack
+            )
         return benchmark_room.measure(work.run, work.launcher, work.engine, report, enough, stack)
+
+
+def _to_confirm(work: Work) -> str:
+    """The configuration that is to be installed, of a run whose figures were given. Raises
+    ``NotHere`` where nobody has accepted it."""
+    if (override := work.params.choose.override) is None:
+        raise NotHere(
+            "the figures of this run were measured elsewhere, and nobody has accepted a choice",
+            "a choice with a reason and a name",
+            "-p 'choose.override={choose: NAME, reason: WHY, by: WHO}'",
+        )
+    return override.choose
 
 
 def _stack_as_verified(work: Work) -> Mapping[str, Any]:
@@ -141,6 +163,7 @@ def choose(work: Work) -> choose_room.Decision:
     ``decision.json``. Raises ``NotHere``."""
     work.begin("choose")
     measured = benchmark_room.load_measurements(work.folder)
+    _refuse_unconfirmed(work)
     if not measured.cells:
         raise NotHere(
             f"{work.folder} holds no measured cell",
@@ -157,6 +180,19 @@ def choose(work: Work) -> choose_room.Decision:
     for advice in decision.advice if work.params.choose.override is None else ():
         print(f"next: {advice}")
     return decision
+
+
+def _refuse_unconfirmed(work: Work) -> None:
+    """Raise ``NotChosen`` where figures were given that the confirming cell did not agree with."""
+    if not benchmark_room.is_given(work.run):
+        return
+    if not benchmark_room.is_confirmed(work.run, name := _to_confirm(work)):
+        raise NotChosen(
+            f"{name} was not confirmed: its one cell here does not agree with the figures, or was "
+            "not measured",
+            "a confirming cell within choose.figures_bound",
+            "runbook run PARAMS --from benchmark",
+        )
 
 
 def chosen_verdict(work: Work, decision: choose_room.Decision) -> Verdict:

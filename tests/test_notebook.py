@@ -11,7 +11,11 @@ from runbook.checks import Verdict
 from runbook.errors import NotHere, NotProved, ParameterError, RunBusy
 from runbook.run import Run
 
-EMPTY = {key: type(value)() for key, value in MINIMAL.items()} | {"run": "", "apply": False}
+EMPTY = {key: type(value)() for key, value in MINIMAL.items()} | {
+    "run": "",
+    "figures": "",
+    "apply": False,
+}
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runbook.benchmark.cost import Cost, estimate, foresee, longest_s
+from runbook.benchmark.given import confirm, is_confirmed, is_given, keep
 from runbook.benchmark.measure import measure, measure_again, measure_briefly
 from runbook.benchmark.measurements import Measurements, load_measurements, verdict
 from runbook.benchmark.surroundings import changes, surroundings_of
@@ -12,8 +13,12 @@ __all__ = [
     "Cost",
     "Measurements",
     "changes",
+    "confirm",
     "estimate",
     "foresee",
+    "is_confirmed",
+    "is_given",
+    "keep",
     "load_measurements",
     "longest_s",
     "measure",

@@ -12,7 +12,7 @@ from typing import Any
 from runbook import cells, intervals, params
 from runbook.bounded import parse_json
 from runbook.cells import Cell, point_label
-from runbook.checks import Verdict, counted
+from runbook.checks import Check, Verdict, counted
 from runbook.errors import BadInput, NotHere
 
 _LINE_CHARACTERS = 160
@@ -32,11 +32,13 @@ Totals = Mapping[str, Mapping[str, int | None]]
 
 @dataclass(frozen=True)
 class Measurements:
-    """``launches``: configuration -> value of ``launches.json``. ``notes``: for the reader."""
+    """``launches``: configuration -> value of ``launches.json``. ``notes``: for the reader.
+    ``checks``: of figures that were given, what the confirming cell showed."""
 
     cells: tuple[Cell, ...]
     launches: Mapping[str, Any]
     notes: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
 
 
 def key_of(cell: Cell) -> str:
@@ -245,8 +247,14 @@ def verdict(measurements: Measurements) -> Verdict:
         return Verdict(
             False, f"benchmark: {key_of(cell)}: {cell.status}{more}: {shorten(cell.note)}"
         )
+    for check in measurements.checks:
+        if check.status == "fail":
+            said = f"{check.name}: {check.found}; wanted: {check.wanted}; {check.fix}"
+            return Verdict(False, f"benchmark: {said}")
     void = sum(cell.status == "void" for cell in found)
     configs = counted(len({cell.config for cell in found}), "configuration")
     blocks = counted(len({cell.block for cell in found}), "block")
     said = f"{counted(len(found), 'cell')}, {configs}, {blocks}, "
-    return Verdict(True, f"benchmark: {said}" + (f"{void} void" if void else "all usable"))
+    said += f"{void} void" if void else "all usable"
+    said += "".join(f"; {check.name}: {check.found}" for check in measurements.checks)
+    return Verdict(True, f"benchmark: {said}")

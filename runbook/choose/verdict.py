@@ -19,6 +19,9 @@ def verdict(decision: Decision, rule: params.Choose, to_install: bool = True) ->
     measured = _measured(decision)
     if rule.override:
         override = rule.override
+        if override.choose == decision.choice and decision.status == "provisional":
+            accepted = f"accepted by {override.by} ({override.reason})"
+            return Verdict(True, f"{measured}, {accepted}: {decision.reason}")
         return Verdict(
             True,
             f"{override.choose} by override of {override.by} ({override.reason}); {measured}",

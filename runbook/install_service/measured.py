@@ -26,7 +26,8 @@ class Measured:
 
     ``facts``: what its interpreter found when the stack was verified, ``gpus``: the cards then,
     ``topology``: the fingerprint of their links, all as in ``stack.json``; empty where they were
-    not recorded.
+    not recorded. ``figures_of``: the files of figures that were measured elsewhere; the launch was
+    then started once, and not benchmarked.
     """
 
     spec: LaunchSpec
@@ -36,6 +37,7 @@ class Measured:
     facts: Mapping[str, Any] = field(default_factory=dict)
     gpus: Sequence[Mapping[str, Any]] = ()
     topology: str | None = None
+    figures_of: str | None = None
 
 
 def measured_in(run: Run, configuration: str) -> Measured:
@@ -60,6 +62,7 @@ def measured_in(run: Run, configuration: str) -> Measured:
             told_of(stack, configuration),
             cards_of(stack),
             fingerprints_of(stack).get("topology"),
+            _figures_of(run),
         )
     except (TypeError, KeyError, AttributeError) as error:
         raise BadInput(
@@ -69,6 +72,11 @@ def measured_in(run: Run, configuration: str) -> Measured:
         ) from None
 
 
+def _figures_of(run: Run) -> str | None:
+    source = (run.read_json("measured.json") or {}).get("figures_of")
+    return source if isinstance(source, str) else None
+
+
 def measured_cells(run: Run, configuration: str) -> list[Cell]:
     """The usable cells of a configuration, empty where nothing was measured."""
     found = cells.read(run.path / "cells.csv")
@@ -76,8 +84,10 @@ def measured_cells(run: Run, configuration: str) -> list[Cell]:
 
 
 def measured_speeds(run: Run, configuration: str) -> dict[int, list[float]]:
-    """Concurrency -> output tokens a second of each life."""
+    """Concurrency -> output tokens a second of each life; empty where figures were given."""
     speeds: dict[int, list[float]] = {}
+    if _figures_of(run):
+        return speeds
     for cell in measured_cells(run, configuration):
         if cell.output_tok_s:
             speeds.setdefault(cell.concurrency, []).append(cell.output_tok_s)

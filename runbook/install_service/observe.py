@@ -155,6 +155,9 @@ def prove_speed(service: Service) -> Proof:
     """A short cell at the lowest measured concurrency, asked as in the benchmark; a second one
     where the first lies outside, since a host may have been busy for a moment."""
     at = min(service.params.benchmark.concurrencies)
+    if service.figures_of:
+        why = f"{compare.FIGURES_GIVEN} ({service.figures_of}): no life of it was measured here"
+        return compare.unprovable("speed", why)
     if service.speed is None:
         return compare.unprovable("speed", "the run it was measured in is not here")
     lives = service.speeds.get(at, ())

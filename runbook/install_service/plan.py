@@ -186,6 +186,7 @@ def make_target(
         "configuration": configuration,
         "run": run,
         "launch": measured.launch,
+        "figures_of": measured.figures_of,
         "load_s": list(measured.load_s),
         "start_timeout_origin": origin,
         "spec": asdict(measured.spec),

@@ -55,9 +55,16 @@ class Service:
 
     @property
     def origin(self) -> Origin:
-        """Whether that launch was measured, or is declared by the parameters alone."""
-        unmeasured = self.target.manifest.get("launch") == UNMEASURED
-        return "declared" if unmeasured else "measured"
+        """Whether that launch was benchmarked, was started once and recorded, or is declared by
+        the parameters alone."""
+        if self.target.manifest.get("launch") == UNMEASURED:
+            return "declared"
+        return "recorded" if self.figures_of else "measured"
+
+    @property
+    def figures_of(self) -> str | None:
+        """The files of figures that were measured elsewhere, ``None`` where the run measured."""
+        return self.target.manifest.get("figures_of")
 
     @property
     def stop_s(self) -> float:

@@ -376,6 +376,11 @@ class Choose(Strict):
         description="blocks after which a clear choice ends the run, the last all; empty: none",
     )
     override: Override | None = Field(None, description="a decision against, or without, figures")
+    figures_bound: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.2,
+        description="of figures that were measured elsewhere: the confirming cell may differ from "
+        "them by this share, 0.2 = 20 %",
+    )
 
     @model_validator(mode="after")
     def _mix_has_weight(self) -> Choose:

@@ -102,7 +102,8 @@ def _measured_launch(found: Artefacts) -> Finding:
         return Finding("open", "launch", f"that of {name} was not recorded")
     if recorded != found.manifest.get("spec"):
         return Finding("refuted", "launch", f"the installed one of {name} is not the recorded one")
-    return Finding("compared", "launch", f"that of {name}, as recorded when it was measured")
+    when = "at its confirming start" if found.figures_of else "when it was measured"
+    return Finding("compared", "launch", f"that of {name}, as recorded {when}")
 
 
 def _draft_checked(found: Artefacts) -> Finding:

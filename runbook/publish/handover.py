@@ -226,6 +226,12 @@ def repeat(run_path: Path) -> Markdown:
     if found.figures_of:
         command = f"{setup}\n{_RUNBOOK} choose {shlex.quote(found.figures_of)} params.yaml"
         what = " (it decides again from those figures, and measures nothing)"
+        if found.launches:
+            command = (
+                f"{setup}\n{_RUNBOOK} run params.yaml --apply"
+                f" --figures {shlex.quote(found.figures_of)}"
+            )
+            what = " (it decides again from those figures, and starts one server once)"
     return Markdown(
         "\n\n".join(
             [

@@ -21,7 +21,12 @@ def what_it_is(found: Artefacts) -> str:
     if found.figures_of:
         said = f"Planned: s{said[1:]}"
         said += f"**The figures are of {code(found.figures_of)}, not measured by this run.** "
-        return said + "On what server, and with what speculation, is not recorded."
+        said += "On what server they were measured, and with what speculation, is not recorded."
+        confirmed = "; ".join(
+            f"{row['name']}: {row['status']}, {row['found']}; wanted {row['wanted']}"
+            for row in found.guards
+        )
+        return said + (f" This run started one server once: {escape(confirmed)}." * bool(confirmed))
     kinds = speculation_kinds(found)
     if not kinds:
         return said + "No configuration asks for speculation."
@@ -70,6 +75,8 @@ def _limits(found: Artefacts) -> list[str]:
         lines = [f"Concurrencies other than {at}; nothing above {sent[-1]} was sent."]
     if sent and found.figures_of:
         lines.append("What these servers were, what they were asked and how: it is not known here.")
+        names = {cell.config for cell in found.cells}
+        lines += [f"{code(one)}: not measured." for one in found.names if one not in names]
     elif sent:
         lines += [
             f"Answers longer than {params.workload.output_tokens} tokens, and days of "

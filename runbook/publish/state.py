@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runbook.checks import counted
 from runbook.publish.artefacts import Artefacts
-from runbook.publish.tables import escape, fence, number
+from runbook.publish.tables import code, escape, fence, number
 from runbook.run import Step
 
 #: Steps that are at work while a document is exported: it is what they do.
@@ -45,7 +45,8 @@ def headline(found: Artefacts) -> str:
         return "INSTALLED and proved, not published: `runbook run` from the stage publish ends it"
     not_booted = found.steps["boot"].status != "completed"
     boot = "; that it comes back at a boot is not proved" if not_booted else ""
-    return f"Complete: measured, chosen and installed{boot}"
+    figures = "with figures measured elsewhere, chosen" if found.figures_of else "measured, chosen"
+    return f"Complete: {figures} and installed{boot}"
 
 
 def not_reached(found: Artefacts, step: Step) -> str:
@@ -134,6 +135,12 @@ def _choice(found: Artefacts) -> str:
     said = _measured_choice(decision)
     if override is None:
         return said
+    if found.figures_of:
+        source = f"The figures are from {code(found.figures_of)} and were not measured by this run."
+        if override.choose == decision["choice"]:
+            who = f"{escape(override.by)} ({escape(override.reason)})"
+            return f"{said} Accepted by {who}. {source}"
+        said = f"{said} {source}"
     who = f"{escape(override.by)}: {escape(override.reason)}"
     return f"{escape(override.choose)}, by override of {who}. The figures say: {said}"
 

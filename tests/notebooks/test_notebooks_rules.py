@@ -70,7 +70,7 @@ class TestEach:
             for node in ast.parse(cell.source).body
             if isinstance(node, ast.AnnAssign)
         }
-        assert list(names) == [*Params.model_fields, "run", "apply"]
+        assert list(names) == [*Params.model_fields, "run", "figures", "apply"]
         assert not any(names.values())
         lines = [line for line in cell.source.splitlines() if not line.startswith("#")]
         assert all("  # " in line for line in lines)
@@ -83,7 +83,7 @@ class TestEach:
             check=True,
         )
         assert "Unknown type" not in done.stdout
-        for name in [*Params.model_fields, "run", "apply"]:
+        for name in [*Params.model_fields, "run", "figures", "apply"]:
             assert f"  {name}: " in done.stdout
 
     def test_it_opens_its_own_stage_and_ends_with_the_verdict(self, path):

@@ -16,9 +16,9 @@ from sglang.srt.server_args import prepare_server_args
 
 #: Output tokens a second of all streams together, by topk and the most streams it holds for.
 PACES = {
-    None: ((1, 46.0), (10, 360.0), (1 << 10, 690.0)),
-    4: ((1, 38.0), (10, 340.0), (1 << 10, 650.0)),
-    1: ((1, 43.0), (10, 420.0), (1 << 10, 760.0)),
+    None: ((1, 92.7), (10, 500.0), (30, 689.4), (1 << 10, 773.1)),
+    4: ((1, 76.0), (10, 470.0), (30, 650.0), (1 << 10, 720.0)),
+    1: ((1, 86.8), (10, 560.0), (30, 759.3), (1 << 10, 775.0)),
 }
 #: What a worker has that its parent was not given.
 SET_FOR_WORKERS = {
