@@ -90,7 +90,8 @@ def explain(log: str, launch: LaunchSpec | None = None) -> tuple[Cause | None, b
 
 def _find(chains: Sequence[Chain], lines: Sequence[Line], start: _Start) -> Match | None:
     printed = [found for line in lines for found in _match_printed(line)]
-    first = [one for one in chains if not all(FOLLOWS.search(x.text) for x in one.raised)]
+    last = [one for one in chains if all(FOLLOWS.search(x.text) for x in one.raised)]
+    first = [one for one in chains if one not in last]
     traced = [one for one in first if one.is_traced]
     traced = [one for one in traced if not start.may_be_outlived(one)] or traced
     if traced:
@@ -104,7 +105,7 @@ def _find(chains: Sequence[Chain], lines: Sequence[Line], start: _Start) -> Matc
     told.sort(key=lambda one: one.known.name in (OUT_OF_MEMORY, AT_CAPTURE))
     if told or first:
         return _refined(told[0] if told else None, printed)
-    after = [found for one in chains if (found := _match_chain(one, start, follows=True))]
+    after = [found for one in last if (found := _match_chain(one, start, follows=True))]
     return next(iter([*after, *printed]), None)
 
 
