@@ -35,23 +35,7 @@ def gather(paths: Sequence[Path]) -> Found:
     All runs of a configuration count as one server life, since no tool starts servers, unless
     names of files, folders, labels or tags say ``life2`` or ``block2``. Raises ``BadInput``.
     """
-    tables: list[Placed] = []
-    read: list[tuple[Result, Path]] = []
-    unknown: list[Path] = []
-    whole_folders = [path for path in paths if path.is_dir()]
-    for path in files.files_in(paths):
-        try:
-            found = formats.read_text(files.read_text(path), str(path))
-        except formats.UnknownForm:
-            if not any(folder in path.parents for folder in whole_folders):
-                raise
-            unknown.append(path)
-            continue
-        for one in found:
-            if isinstance(one, Result):
-                read.append((one, path))
-            else:
-                tables.append(Placed(*one))
+    tables, read, unknown = _read(paths)
     results = _one_context(_named(read))
     cells, repeats = each_once(
         [
@@ -74,6 +58,30 @@ def gather(paths: Sequence[Path]) -> Found:
         )
     timed = frozenset(named.config for one, named in results if one.timed)
     return Found(cells, notes, timed)
+
+
+def _read(
+    paths: Sequence[Path],
+) -> tuple[list[Placed], list[tuple[Result, Path]], list[Path]]:
+    """Rows of tables, results of tools, and the files in folders that hold neither."""
+    tables: list[Placed] = []
+    read: list[tuple[Result, Path]] = []
+    unknown: list[Path] = []
+    whole_folders = [path for path in paths if path.is_dir()]
+    for path in files.files_in(paths):
+        try:
+            found = formats.read_text(files.read_text(path), str(path))
+        except formats.UnknownForm:
+            if not any(folder in path.parents for folder in whole_folders):
+                raise
+            unknown.append(path)
+            continue
+        for one in found:
+            if isinstance(one, Result):
+                read.append((one, path))
+            else:
+                tables.append(Placed(*one))
+    return tables, read, unknown
 
 
 def _open_loops(rows: Sequence[Placed]) -> Iterator[str]:
