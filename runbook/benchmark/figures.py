@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from runbook.benchmark.sense import judge_answers
+from runbook.benchmark.throughput import rise_within, spans_of, tokens_per_second
 from runbook.cells import QUEUE_LIMITED, Cell
 from runbook.checks import Check
 from runbook.engines.base import Counters
@@ -23,8 +24,6 @@ LATE_SHARE, LATE_MS = 0.2, 5.0
 #: A round trip longer than this share of a request, or of the time to its first token, is told;
 #: beyond the second of each pair the way is measured, not the server.
 REQUEST_SHARE, FIRST_TOKEN_SHARE = (0.004, 0.02), (0.1, 0.5)
-#: A second half that is faster than the first by more is told, of loads of so many rounds or more.
-RISE_SHARE, MIN_RISE_ROUNDS = 0.25, 3
 #: How the kind of prompts begins that are no text: drafts of loops are accepted all the more.
 _RANDOM = "random"
 _NOTE_CHARACTERS = 1000
@@ -151,51 +150,6 @@ def without_first(records: Sequence[Record], streams: int) -> Sequence[Record]:
     return sent[streams:] or records
 
 
-def tokens_per_second(records: Sequence[Record], streams: int | None = None) -> float | None:
-    """Output tokens of usage per second from the first send to the last end.
-
-    With ``streams``, of the time alone in which so many requests were in flight: what runs down at
-    the end is cut off. Unknown when an answer came without usage, when none came, and when so many
-    were never in flight. Failed requests add no tokens; the time they took counts.
-    """
-    answered = [record for record in records if record.ok]
-    known = _spans(records)
-    if not answered or any(record.tokens_out is None for record in answered) or not known:
-        return None
-    window = min(begin for begin, _ in known), max(end for _, end in known)
-    if streams is not None:
-        window = _busy_window(known, streams)
-    if window[1] <= window[0]:
-        return None
-    return sum(_tokens_within(record, window) for record in answered) / (window[1] - window[0])
-
-
-def _busy_window(spans: Sequence[tuple[float, float]], streams: int) -> tuple[float, float]:
-    """From the first to the last moment with ``streams`` requests in flight; empty without one."""
-    steps = sorted([(begin, 1) for begin, _ in spans] + [(end, -1) for _, end in spans])
-    now, first_s, last_s = 0, None, 0.0
-    for at_s, step in steps:
-        if now >= streams:
-            last_s = at_s
-        now += step
-        if now >= streams and first_s is None:
-            first_s = at_s
-    return (0.0, 0.0) if first_s is None else (first_s, last_s)
-
-
-def _tokens_within(record: Record, window: tuple[float, float]) -> float:
-    """Tokens of an answer that came within ``window``; after the first chunk at an even pace."""
-    tokens, begin_s, end_s = record.tokens_out or 0, record.first_token_s, record.last_token_s
-    if begin_s is None or end_s is None:
-        begin_s = end_s = record.end_s or 0.0
-    first = min(record.tokens_first or 1, tokens) if end_s > begin_s else tokens
-    found = float(first) if window[0] <= begin_s <= window[1] else 0.0
-    if end_s > begin_s:
-        overlap_s = min(end_s, window[1]) - max(begin_s, window[0])
-        found += (tokens - first) * max(0.0, overlap_s) / (end_s - begin_s)
-    return found
-
-
 def quantile(values: Iterable[float | None], percent: int) -> float | None:
     """The percentile of the known values, between neighbours linearly; ``None`` without any."""
     known = sorted(value for value in values if value is not None)
@@ -270,7 +224,7 @@ def _limited_by_way(
     """What the way does to the figures beyond the limits of ``level``, if anything."""
     if cell.round_trip_ms is None or cell.way_lag_ms is None:
         return None
-    known_ms = ((end - begin) * 1000 for begin, end in _spans(one for one in records if one.ok))
+    known_ms = ((end - begin) * 1000 for begin, end in spans_of(one for one in records if one.ok))
     for what, share, of_ms in (
         ("a request", REQUEST_SHARE[level], quantile(known_ms, 50)),
         ("the time to a first token", FIRST_TOKEN_SHARE[level], cell.ttft_p50_ms),
@@ -284,27 +238,6 @@ def _limited_by_way(
 
 def _is_late(cell: Cell, late_ms: float) -> bool:
     return _is_beyond(cell.loop_lag_ms, cell, late_ms)
-
-
-def rise_within(records: Sequence[Record], streams: int) -> float | None:
-    """By how much the second half of a load was faster than the first, where that is more than a
-    warm load does; of the time with all streams at work."""
-    window = _busy_window(_spans(records), streams)
-    middle = (window[0] + window[1]) / 2
-    answered = [record for record in records if record.ok]
-    early, late = (
-        sum(_tokens_within(record, half) for record in answered)
-        for half in ((window[0], middle), (middle, window[1]))
-    )
-    if len(answered) < MIN_RISE_ROUNDS * streams or not early or late / early - 1 <= RISE_SHARE:
-        return None
-    return late / early - 1
-
-
-def _spans(records: Iterable[Record]) -> list[tuple[float, float]]:
-    """From send to end, of those that have both."""
-    spans = [(one.sent_s, one.end_s) for one in records]
-    return [(begin, end) for begin, end in spans if begin is not None and end is not None]
 
 
 def _is_beyond(lag_ms: float | None, cell: Cell, late_ms: float) -> bool:

@@ -19,10 +19,10 @@ from runbook.benchmark.figures import (
     failures_said,
     judge_cell,
     say,
-    tokens_per_second,
 )
 from runbook.benchmark.gpu_samples import sampled
 from runbook.benchmark.measurements import place_of
+from runbook.benchmark.throughput import tokens_per_second
 from runbook.cells import Cell
 from runbook.checks import Check
 from runbook.engines.base import Counters, ServerInfo

@@ -12,10 +12,10 @@ from runbook.benchmark.bench import Bench, Unmeasured
 from runbook.benchmark.blocks import Block, plan_blocks
 from runbook.benchmark.book import Book
 from runbook.benchmark.cost import repetitions
-from runbook.benchmark.figures import tokens_per_second
 from runbook.benchmark.lengths import Lengths
 from runbook.benchmark.lives import Life, measure_life
 from runbook.benchmark.measurements import Measurements, place_of, shorten
+from runbook.benchmark.throughput import tokens_per_second
 from runbook.benchmark.workload import plan_workload, workload_of
 from runbook.cells import Cell
 from runbook.engines.base import Engine

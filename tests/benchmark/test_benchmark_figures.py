@@ -20,7 +20,6 @@ from runbook.benchmark.figures import (
     judge_cell,
     quantile,
     say,
-    tokens_per_second,
 )
 from runbook.benchmark.measurements import (
     compare_settings,
@@ -31,6 +30,7 @@ from runbook.benchmark.measurements import (
     load_measurements,
 )
 from runbook.benchmark.request_log import PackedLog, RequestLog, read_answers
+from runbook.benchmark.throughput import tokens_per_second
 from runbook.cells import Cell
 from runbook.checks import Check
 from runbook.engines.base import Counters

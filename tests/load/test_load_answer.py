@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paced_server import DONE, HEAD, chunk, delta, event, usage
 
-from runbook.benchmark.figures import tokens_per_second
+from runbook.benchmark.throughput import tokens_per_second
 from runbook.load.answer import Answer, AnswerReader, doubt_usage, error_message
 from runbook.load.exchange import Exchange
 from runbook.load.records import Record
