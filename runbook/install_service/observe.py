@@ -87,9 +87,7 @@ def prove_process(service: Service) -> Iterator[Proof]:
         ("user", f"uid {uid}", f"uid {process['uid']}"),
     ):
         yield compare.prove_equal(name, wanted, found, origin)
-    yield compare.prove_limits(spec, process["limits"])
-    if spec.process:
-        yield compare.prove_attributes(spec, process["attributes"])
+    yield compare.prove_limits(spec, process["limits"], process["attributes"])
 
 
 def set_by_server(service: Service) -> dict[str, str]:

@@ -175,8 +175,25 @@ def prove_equal(name: str, wanted: object, found: object, origin: Origin = "meas
     return judge(name, [f"{found}, {origin} {wanted}"] if found != wanted else [], f"{found}")
 
 
-def prove_limits(spec: LaunchSpec, limits: Mapping[str, str] | None) -> Proof:
-    """Effective limits; one that the host clips is not provable here."""
+def prove_limits(
+    spec: LaunchSpec,
+    limits: Mapping[str, str] | None,
+    attributes: Mapping[str, Any] | None = None,
+) -> Proof:
+    """Effective limits, and the processors, memory nodes, priorities and umask that were asked for;
+    what the host clips is not provable here.
+
+    ``limits`` by the kernel's names, ``attributes`` as ``probe.attributes`` reads them.
+    """
+    parts = [_prove_resources(spec, limits)]
+    parts += [_prove_attributes(spec, attributes or {})] if spec.process else []
+    order: tuple[ProofStatus, ...] = ("refuted", "not provable here", "proved")
+    status = next(one for one in order if one in {part.status for part in parts})
+    said = [part.evidence for part in parts if part.status == status]
+    return Proof("limits", status, ", ".join(said))
+
+
+def _prove_resources(spec: LaunchSpec, limits: Mapping[str, str] | None) -> Proof:
     if limits is None:
         return unprovable("limits", "the limits of the process cannot be read")
     clipped: list[str] = []
@@ -196,13 +213,8 @@ def prove_limits(spec: LaunchSpec, limits: Mapping[str, str] | None) -> Proof:
     return judge("limits", wrong + clipped, ", ".join(seen))
 
 
-def prove_attributes(spec: LaunchSpec, found: Mapping[str, Any] | None) -> Proof:
-    """Processors, memory nodes, priorities and umask that were asked for, as the process has them.
-
-    ``found`` is as ``probe.attributes`` reads it. More than was asked for of what the host allows
-    less of is not provable here."""
-    name = "processors and priorities"
-    found = found or {}
+def _prove_attributes(spec: LaunchSpec, found: Mapping[str, Any]) -> Proof:
+    name = "limits"
     told = {one: found.get(one) for one in spec.process}
     silent = [one for one, value in told.items() if value is None]
     if silent:

@@ -37,6 +37,11 @@ _SESSION = re.compile(
     r"|DBUS_SESSION_BUS_ADDRESS|MOTD_SHOWN"
 )
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: Files of a control group, and what stands in them where nothing is limited.
+_GROUP_LIMITS = {
+    **{"cpu.max": r"max \d+", "cpu.weight": "100", "io.max": "", "io.weight": "default 100"},
+    **{"memory.max": "max", "memory.high": "max", "memory.swap.max": "max"},
+}
 _OWN_PARAMETER = ("nofile", "memlock")
 #: What a service has where its unit names nothing else; processors and memory nodes are those of
 #: process 1.
@@ -338,11 +343,35 @@ def see(pid: int) -> Seen:
         _name_of(found["uid"]),
         found["limits"] or {},
         unit_of(pid),
-        (*notes, *(_GONE[name].format(found[name]) for name in gone), *_of_mounts(apart)),
+        (
+            *notes,
+            *(_GONE[name].format(found[name]) for name in gone),
+            *_of_mounts(apart),
+            *_of_group(found["cgroup"]),
+        ),
         found["started"],
         found["attributes"],
         {**read_attributes("1"), "limits": limits(Path("/proc/1/limits"))},
     )
+
+
+def group_limits(folder: Path) -> list[str]:
+    """What the control group of a process limits (cgroup 2), each as its file and value."""
+    found = []
+    for name, usual in _GROUP_LIMITS.items():
+        try:
+            value = " ".join((folder / name).read_text().split())
+        except OSError:
+            continue
+        if not re.fullmatch(usual, value):
+            found.append(f"{name} {value}")
+    return found
+
+
+def _of_group(group: str | None) -> list[str]:
+    limited = group_limits(Path(f"/sys/fs/cgroup{group}")) if group not in (None, "/") else []
+    said = "its control group limits it, which no parameter carries"
+    return [f"{said}: {', '.join(limited)}"] if limited else []
 
 
 def _of_mounts(apart: Sequence[str] | None) -> list[str]:

@@ -41,22 +41,44 @@ def read_folder(
     """The facts that ``folder`` holds, for these configurations and the ``packages`` they need.
 
     ``fault``: what is wrong with ``serving.json``, which then tells nothing. Raises ``BadInput``
-    where there is no such folder or nothing captured in it.
+    where there is no such folder, or nothing captured in it that can be read.
     """
-    names = [PACKAGES, SERVING, *(fact.file for fact in host_facts())]
-    if not any((folder / name).is_file() for name in names):
+    names = [*(fact.file for fact in host_facts()), PACKAGES, SERVING]
+    present = [name for name in names if (folder / name).is_file()]
+    if not present:
         what = "holds none of the captured files" if folder.is_dir() else "is no folder"
         raise BadInput(
             f"{folder} {what}",
             "what the commands of the host printed, a file each",
             f"on the host: runbook facts --capture {folder}",
         )
+    _refuse_all_broken(folder, present)
     readings = {fact.name: _reading(folder, fact) for fact in host_facts()}
     state = readings["systemd_state"]
     why_not = None if state.value in TAKES_ORDERS else f"systemd is {state.value}"
     readings["systemd"] = Reading({"kind": "local", "why_not": why_not}) if state.value else state
     readings["port"] = Reading(reason="not captured: ports are looked at on the host", asked=False)
     return StackFacts(readings, _serving(folder, configurations, packages, fault))
+
+
+def _refuse_all_broken(folder: Path, names: Sequence[str]) -> None:
+    """Raise ``BadInput`` where not one of these files can be used."""
+    faults = []
+    for name in names:
+        try:
+            if name.endswith(".json"):
+                _mapping(folder, name)
+            else:
+                _text(folder / name)
+        except _Broken as error:
+            faults.append(str(error))
+        else:
+            return
+    raise BadInput(
+        f"nothing in {folder} can be read: {'; '.join(faults[:3])}",
+        "files as --capture writes them",
+        "capture it again",
+    )
 
 
 def _reading(folder: Path, fact: Fact) -> Reading:

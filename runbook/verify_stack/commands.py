@@ -18,6 +18,7 @@ from runbook.verify_stack import gpus
 from runbook.verify_stack.gpus import plain, rows_of
 
 _OF_PROCESSES = ("gpu_uuid", "pid", "process_name", "used_mib")
+_OF_TOPOLOGY = ("cpus", "numa")
 _UNIT = re.compile(r"(?<=\d) (%|MiB|MHz)$")
 NO_DRIVER = "no NVIDIA driver on this host (nvidia-smi is not there)"
 
@@ -134,6 +135,11 @@ def parse_pairs(text: str) -> dict[str, Any]:
     return found
 
 
+def parse_peers(text: str) -> dict[str, Any]:
+    """The matrix of ``nvidia-smi topo -p2p``, which has no column on processors or nodes."""
+    return {name: value for name, value in parse_pairs(text).items() if name not in _OF_TOPOLOGY}
+
+
 def parse_nvcc(text: str) -> dict[str, str]:
     """``release`` ("13.0") and ``version`` ("13.0.88", or the release again)."""
     match = re.search(r"release\s+(\d+\.\d+)(?=[,\s])(?:,\s*V(\d[\d.]*\d)(?=\s))?", plain(text))
@@ -187,7 +193,7 @@ def parse_settings(text: str) -> dict[str, list[str]]:
 
 def parse_lscpu(text: str) -> dict[str, Any]:
     """``model``, ``sockets``, ``nodes`` (name -> list of processors), ``offline``,
-    ``hypervisor`` (``None`` where it names none)."""
+    ``hypervisor`` (empty where it names none)."""
     fields = {}
     for line in _whole_lines(text):
         key, colon, value = line.partition(":")
@@ -207,7 +213,7 @@ def parse_lscpu(text: str) -> dict[str, Any]:
         "sockets": int(sockets) if sockets.isdecimal() else None,
         "nodes": nodes,
         "offline": fields.get("Off-line CPU(s) list") or fields.get("Offline CPU(s) list") or "",
-        "hypervisor": fields.get("Hypervisor vendor"),
+        "hypervisor": fields.get("Hypervisor vendor", ""),
     }
 
 
@@ -270,8 +276,8 @@ def host_facts(path: str | None = None) -> tuple[Fact, ...]:
         ),
         Fact("bar1", "nvidia-smi-q-memory.txt", smi, _smi("-q", "-d", "MEMORY"), parse_bar1),
         Fact("topology", "nvidia-smi-topo-m.txt", smi, _smi("topo", "-m"), parse_pairs),
-        Fact("p2p", "nvidia-smi-topo-p2p-r.txt", smi, _smi("topo", "-p2p", "r"), parse_pairs),
-        Fact("p2p_write", "nvidia-smi-topo-p2p-w.txt", smi, _smi("topo", "-p2p", "w"), parse_pairs),
+        Fact("p2p", "nvidia-smi-topo-p2p-r.txt", smi, _smi("topo", "-p2p", "r"), parse_peers),
+        Fact("p2p_write", "nvidia-smi-topo-p2p-w.txt", smi, _smi("topo", "-p2p", "w"), parse_peers),
         Fact("nvcc", "nvcc-version.txt", "nvcc", nvcc, parse_nvcc),
         Fact("cmdline", "proc-cmdline.txt", "cat", ("cat", "/proc/cmdline"), parse_words),
         Fact("acs", "lspci-acs.txt", "lspci", (*shell, _READ_ACS), parse_acs),

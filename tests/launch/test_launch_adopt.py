@@ -17,6 +17,7 @@ from runbook.launch.adopt import (
     container_in,
     find_program,
     find_server,
+    group_limits,
     refuse_container,
     see,
 )
@@ -337,3 +338,20 @@ def test_a_client_of_a_container_is_told_apart_from_a_server(client, tmp_path):
         with pytest.raises(BadInput, match="only talks to a container"):
             find_server(process.pid, lambda argv: False)
         process.communicate(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"cpu.max": "max 100000\n", "memory.max": "max\n", "cpu.weight": "100\n"}, []),
+        ({"cpu.max": "200000 100000\n"}, ["cpu.max 200000 100000"]),
+        ({"memory.high": "64424509440\n", "memory.max": "max\n"}, ["memory.high 64424509440"]),
+        ({"io.max": "259:0 rbps=1048576\n", "cpu.weight": "20\n"}, None),
+        ({}, []),
+    ],
+)
+def test_what_a_control_group_limits_is_said(tmp_path, files, said):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    wanted = ["cpu.weight 20", "io.max 259:0 rbps=1048576"] if said is None else said
+    assert sorted(group_limits(tmp_path)) == wanted

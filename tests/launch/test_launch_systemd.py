@@ -1,5 +1,6 @@
 """Units in a real systemd; one that runs on this machine itself is shown by a runner in a box."""
 
+import dataclasses
 import os
 import signal
 import sys
@@ -11,7 +12,7 @@ from boxes import is_alive, wait_for_word, wait_until
 from standins import ENV, ask, standin
 
 from runbook.errors import HostFailed, ServerFailed
-from runbook.install_service.proofs import prove_attributes, prove_limits
+from runbook.install_service.proofs import prove_limits
 from runbook.launch import systemd
 from runbook.launch.ports import port_holder
 from runbook.launch.spec import MANAGER_SETS
@@ -53,11 +54,11 @@ def test_processors_memory_and_priorities_of_a_unit_are_those_of_its_spec(launch
     with launcher.start(spec, "bound", 10, 5) as server:
         assert ask(server)["umask"] == 0o027
         found = look_at(str(server.pid))
-        proof = prove_attributes(spec, found["attributes"])
-        assert proof.status == "proved", proof
-        assert prove_limits(spec, found["limits"]).evidence.endswith("core 4096")
-        wider = prove_attributes(standin(process={**PROCESS, "cpus": "0-9"}), found["attributes"])
-        assert (wider.status, wider.evidence) == ("refuted", "cpus is 0, measured 0-9")
+        proof = prove_limits(spec, found["limits"], found["attributes"])
+        assert proof.status == "proved" and "core 4096, cpus 0, nice 6" in proof.evidence, proof
+        wider = dataclasses.replace(spec, process={**PROCESS, "cpus": "0-9"})
+        proof = prove_limits(wider, found["limits"], found["attributes"])
+        assert (proof.status, proof.evidence) == ("refuted", "cpus is 0, measured 0-9")
 
 
 def test_nothing_of_a_stopped_unit_is_left_even_when_it_failed(box, launcher):

@@ -10,7 +10,6 @@ from runbook.install_service.measured import info_from
 from runbook.install_service.proofs import (
     Proof,
     prove_arguments,
-    prove_attributes,
     prove_environment,
     prove_equal,
     prove_info,
@@ -89,7 +88,8 @@ BOUND = {"cpus": "0-3", "nice": 5, "numa_policy": "bind", "numa_nodes": "1", "um
 def test_processors_and_priorities_are_compared_with_those_measured(found, status, said):
     process = {**BOUND, **({"oom_score_adjust": -500} if "oom_score_adjust" in found else {})}
     spec = dataclasses.replace(SPEC, process=process)
-    proof = prove_attributes(spec, {**BOUND, **found})
+    limits = {"Max open files": "4096", "Max locked memory": "unlimited"}
+    proof = prove_limits(spec, limits, {**BOUND, **found})
     assert proof.status == status and said in proof.evidence, proof
 
 

@@ -65,10 +65,15 @@ def test_bad_input_ends_with_2(words, said, tmp_path):
     assert done.returncode == 2 and said in done.stderr and not done.stdout
 
 
-def test_json_that_is_none_is_bad_input(tmp_path):
+def test_json_that_is_none_is_bad_input_where_nothing_else_was_captured(tmp_path):
     (tmp_path / "python-packages.json").write_text('{"sglang": "0.5.10"')
     done = facts(PRODUCTION, "--from", tmp_path)
     assert done.returncode == 2 and "python-packages.json" in done.stderr
+    (tmp_path / "proc-cmdline.txt").write_text("root=/dev/vda1 ro iommu=pt\n")
+    done = facts(PRODUCTION, "--from", tmp_path)
+    told = {one["name"]: one for one in json.loads(done.stdout)["checks"]}
+    assert told["iommu"]["status"] == "pass"
+    assert "python-packages.json" in told["engine_version"]["found"]
 
 
 def test_captured_here_it_reads_the_same(tmp_path):
