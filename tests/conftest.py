@@ -29,9 +29,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="test_chain_rehearsal.py: `make rehearse`, seven minutes, in place of a short run",
     )
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out tests that start processes")
 
 
