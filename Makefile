@@ -6,7 +6,7 @@
 # rehearse and test bring what they need of the system and this machine lacks (requirements-system.txt),
 # or say so before anything else.
 #
-# make test-rehearsal       the documented rehearsal and what its user does afterwards, judged
+# make test-rehearsal       the documented rehearsal, and what it left is judged
 # make rehearse-sglang      the same with the real SGLang, on the CPU
 # make test-sglang          the tests that need it
 # make train-tiny-eagle3    trains its models again
@@ -88,14 +88,15 @@ lint: setup
 quick: lint
 	$(BIN)/python -m pytest --quick -n 2 -r fE
 
+WORKERS := 2
 # Two at a time: half of the tests wait for a boot or a server. What judges a measurement runs alone.
 test: needs-test lint
-	$(BIN)/python -m pytest --nbmake --nbmake-timeout=120 -m "not alone" -n 2 notebooks tests
+	$(BIN)/python -m pytest --nbmake --nbmake-timeout=120 -m "not alone" -n $(WORKERS) notebooks tests
 	$(BIN)/python -m pytest -m alone
 
-# The documented rehearsal by `make rehearse`, and what its user does afterwards.
+# `make rehearse`, and what it left is judged. What its user does then is done after a short run.
 test-rehearsal: needs-test setup
-	$(BIN)/python -m pytest tests/chain/test_chain_rehearsal.py --documented
+	$(BIN)/python -m pytest tests/chain/test_chain_rehearsal.py --documented -k "not Afterwards"
 
 # The pinned set, from the ranges of pyproject.toml; without any index address.
 lock: setup

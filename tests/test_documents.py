@@ -291,7 +291,7 @@ def test_the_two_commands_are_the_first_lines_of_the_readme():
 
 def test_ci_calls_the_readmes_test_command():
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
-    assert lines[-2:] == ["make test", "make test-sglang"]
+    assert lines[-3:] == ["make test", "make test-rehearsal", "make test-sglang"]
 
 
 def test_a_host_needs_neither_jupyterlab_nor_the_rehearsal():
