@@ -73,7 +73,9 @@ def _limits(found: Artefacts) -> list[str]:
     if sent:
         at = ", ".join(map(str, sent))
         lines = [f"Concurrencies other than {at}; nothing above {sent[-1]} was sent."]
-    if sent and found.figures_of:
+    if found.figures_of:
+        at = ", ".join(str(one) for one in sorted({cell.concurrency for cell in found.cells}))
+        lines = [f"Concurrencies other than {at}: the figures have no others."]
         lines.append("What these servers were, what they were asked and how: it is not known here.")
         names = {cell.config for cell in found.cells}
         lines += [f"{code(one)}: not measured." for one in found.names if one not in names]
