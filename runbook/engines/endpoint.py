@@ -45,7 +45,7 @@ class Endpoint:
     url: str
     key_file: str | None = None
 
-    def client(self, whole_s: float = CALL_TIMEOUT_S) -> httpx.Client:
+    def client(self, whole_s: float) -> httpx.Client:
         """A client for this server alone: no proxy, no redirects, no connection kept, nothing
         compressed, all it is used for within ``whole_s`` seconds and ``MOST_BYTES`` bytes.
 
@@ -69,7 +69,7 @@ class Endpoint:
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Answer:
         try:
-            with self.client() as client:
+            with self.client(CALL_TIMEOUT_S) as client:
                 answer = ask(client, method, path, body)
         except httpx.HTTPError as error:
             raise ServerFailed(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +30,7 @@ class ProcessLauncher(Launcher):
 
     def __init__(self, log_dir: Path) -> None:
         self.log_dir = log_dir
+        self._logs_are_clean = False
 
     def start(
         self, spec: LaunchSpec, name: str, start_timeout_s: float, stop_timeout_s: float
@@ -41,6 +44,10 @@ class ProcessLauncher(Launcher):
             )
         _write_missing(spec.files)
         self.log_dir.mkdir(parents=True, exist_ok=True)
+        if not self._logs_are_clean:  # a runner that was killed could not see to its own
+            for left in self.log_dir.glob("*.log"):
+                redact_log(left)
+            self._logs_are_clean = True
         log = self.log_dir / f"{name}.log"
         job = Job(
             argv=spec.argv,
@@ -131,6 +138,7 @@ class ProcessServer(RunningServer):
             self._hear(self._stop_timeout_s + CLOSE_S)
         self._owned.close()
         self._ended = True
+        redact_log(self.log)
 
     def _hear(self, timeout_s: float) -> None:
         """Take in what the owner says within ``timeout_s``; its own end is the server's too."""
@@ -141,3 +149,13 @@ class ProcessServer(RunningServer):
                 return
             self._ended = event["event"] in ("exited", "ended")
             self.exit_code = event.get("code", self.exit_code)
+
+
+def redact_log(path: Path) -> None:
+    """Take the secrets that were sent to a server out of the log that it has written."""
+    with contextlib.suppress(FileNotFoundError):
+        lines = path.read_text("utf-8", "surrogateescape").split("\n")
+        clean = [redact(line) for line in lines]
+        if clean != lines:
+            data = "\n".join(clean).encode("utf-8", "surrogateescape")
+            atomic.write(path, data, stat.S_IMODE(path.stat().st_mode))
