@@ -6,9 +6,9 @@ import sys
 import pytest
 from test_params import MINIMAL
 
-from runbook import notebook, params, stages
+from runbook import benchmark, notebook, params, stages
 from runbook.checks import Verdict
-from runbook.errors import NotHere, NotProved, ParameterError, RunBusy
+from runbook.errors import BadInput, NotHere, NotProved, ParameterError, RunBusy
 from runbook.run import Run
 
 EMPTY = {key: type(value)() for key, value in MINIMAL.items()} | {
@@ -154,3 +154,42 @@ def test_skipping_leaves_what_was_completed(run):
     work.skip("install_service", "only planned")
     assert run.step("boot").status == "completed"
     assert run.step("install_service").status == "skipped"
+
+
+def figures(tmp_path):
+    table = tmp_path / "figures.csv"
+    rows = ["baseline,1,17.4", "baseline,8,32.9", "fast,1,22.6", "fast,8,32.0"]
+    table.write_text("\n".join(["config,concurrency,output_tok_s", *rows]) + "\n")
+    return {**EMPTY, "figures": str(table)}
+
+
+def given_run(tmp_path, override):
+    values = {
+        **MINIMAL,
+        "configurations": [{"name": "baseline"}, {"name": "fast"}],
+        "benchmark": {"concurrencies": [1, 8]},
+        "choose": {"mix": [{"concurrency": 1, "share": 1}], "override": override},
+    }
+    return Run.create(params.from_values(values, "x"), tmp_path / "given")
+
+
+def test_figures_that_somebody_accepted_are_kept_in_the_run(tmp_path):
+    accepted = {"choose": "fast", "reason": "weeks of it", "by": "me"}
+    run = given_run(tmp_path, accepted)
+    notebook.open_stage("benchmark", {**figures(tmp_path), "run": str(run.path)})
+    assert benchmark.is_given(run)
+    assert (run.path / "given/1-figures.csv").read_bytes() == (
+        tmp_path / "figures.csv"
+    ).read_bytes()
+
+
+def test_figures_that_nobody_accepted_are_refused(tmp_path):
+    run = given_run(tmp_path, None)
+    with pytest.raises(BadInput, match="nobody has accepted"):
+        notebook.open_stage("benchmark", {**figures(tmp_path), "run": str(run.path)})
+    assert not benchmark.is_given(run)
+
+
+def test_figures_need_a_run(tmp_path):
+    with pytest.raises(ParameterError, match="figures"):
+        notebook.open_stage("benchmark", figures(tmp_path))

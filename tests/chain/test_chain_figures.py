@@ -1,6 +1,7 @@
 """Figures in hand become a proved service: a table, one command, on a host of eight cards."""
 
 import json
+import re
 
 import gpu_host
 import pytest
@@ -8,16 +9,12 @@ from boxes import need_box
 
 from runbook.hosts.box import Box
 
-TABLE = """config,concurrency,output_tok_s
-baseline,1,92.7
-baseline,30,689.4
-baseline,100,773.1
-eagle3-topk1-spec-v2,1,86.8
-eagle3-topk1-spec-v2,30,759.3
-eagle3-topk1-spec-v2,100,775.0
-"""
-RUN = f"{gpu_host.RUNBOOK} run params/mine.yaml --figures figures.csv"
-ACCEPT = "--accept 'measured by hand over three weeks' --by 'the operator'"
+PAGE = (gpu_host.ROOT / "docs" / "production.md").read_text()
+#: The table and the command of the page.
+(TABLE,) = re.findall(r"```text\n(config,.*?)```", PAGE, re.DOTALL)
+(DOCUMENTED,) = re.findall(r"^\.venv/bin/runbook run .* --figures .*", PAGE, re.M)
+RUN = DOCUMENTED.partition(" --accept ")[0]
+ACCEPT = "--accept 'measured by hand for three weeks' --by 'J. Doe'"
 PLAN = "# EAGLE-3: fast verify\n\nNotes of the operator.\n"
 
 
@@ -64,7 +61,7 @@ def test_names_that_the_parameters_do_not_have_are_refused(host):
 
 @pytest.mark.timeout(400)
 def test_a_table_becomes_a_proved_service_a_record_and_a_plan_document(host):
-    done = gpu_host.run(host, f"{RUN} {ACCEPT} --apply")
+    done = gpu_host.run(host, DOCUMENTED)
     told = done.out[-6000:] + done.err[-3000:]
     assert done.code == 0, told
     (run,) = gpu_host.run(host, "ls -d outputs/*/").out.split()
@@ -81,7 +78,7 @@ def test_a_table_becomes_a_proved_service_a_record_and_a_plan_document(host):
     assert guard["facts"]["files"], "the guard watches what verify_stack found"
     record = host.read("/root/production_v2.md").decode()
     first_page = record.partition("\n## ")[2].partition("\n## ")[0]
-    assert "Accepted by the operator (measured by hand over three weeks)" in first_page
+    assert "Accepted by J. Doe (measured by hand for three weeks)" in first_page
     assert "confirming cell of eagle3-topk1-spec-v2: pass" in record
     assert "`eagle3-topk4-v1`: not measured." in record
     assert "figures.csv" in record
