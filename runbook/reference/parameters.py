@@ -98,7 +98,7 @@ def _in_words(schema: Schema, definitions: Schema) -> str:
     if "const" in schema:
         return json.dumps(schema["const"]) if schema["const"] != "" else "empty"
     if "enum" in schema:
-        return "one of " + ", ".join(map(str, schema["enum"]))
+        return "one of " + ", ".join(str(one) or "empty" for one in schema["enum"])
     make = _WORDS[schema["type"]]
     return make(schema, definitions)
 

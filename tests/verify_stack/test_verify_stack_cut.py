@@ -132,7 +132,7 @@ GARBAGE = st.binary(min_size=1, max_size=40) | st.sampled_from(
 
 
 @pytest.mark.parametrize("file", FILES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_a_file_with_garbage_anywhere(file, data, here):
     content = (HOST / file).read_bytes()

@@ -8,17 +8,21 @@ JSON; what arrives is wrong where all that it names fits: ``rank``, ``elements``
 
 import json
 import os
+import shutil
 import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
 RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+PLACE = f"standin-torch-{os.getppid()}-{os.environ.get('MASTER_PORT')}"
+FOLDER = Path(tempfile.gettempdir(), PLACE)
 _rounds = 0
 
 
 def init_process_group(backend):
     assert backend == "nccl"
+    print("node7:1:1 [0] NCCL INFO says something", flush=True)
     if "STANDIN_MARKS" in os.environ:
         Path(os.environ["STANDIN_MARKS"], str(os.getpid())).touch()
 
@@ -27,16 +31,13 @@ def _exchange(factor):
     """What every rank gives in this round, by rank."""
     global _rounds
     _rounds += 1
-    folder = Path(
-        tempfile.gettempdir(), f"standin-torch-{os.getppid()}-{os.environ['MASTER_PORT']}"
-    )
-    folder.mkdir(exist_ok=True)
-    own = folder / f"{_rounds}-{RANK}"
+    FOLDER.mkdir(exist_ok=True)
+    own = FOLDER / f"{_rounds}-{RANK}"
     own.with_suffix(".new").write_text(str(factor))
     own.with_suffix(".new").rename(own)
     given = []
     for rank in range(WORLD):
-        path = folder / f"{_rounds}-{rank}"
+        path = FOLDER / f"{_rounds}-{rank}"
         while not path.exists():
             time.sleep(0.0005)
         given.append(int(path.read_text()))
@@ -55,7 +56,6 @@ def _arrive(data, factor, sender):
 
 
 def all_reduce(data):
-    print("node7:1:1 [0] NCCL INFO says something", flush=True)
     if str(RANK) == os.environ.get("STANDIN_HANGS"):
         time.sleep(600)
     if str(RANK) == os.environ.get("STANDIN_BREAKS"):
@@ -86,3 +86,8 @@ def broadcast(value, source):
 
 def destroy_process_group():
     time.sleep(0.5)  # so long the links can be read under load
+    (FOLDER / f"done-{RANK}").touch()
+    while RANK == 0 and len(list(FOLDER.glob("done-*"))) < WORLD:
+        time.sleep(0.01)
+    if RANK == 0:
+        shutil.rmtree(FOLDER)
