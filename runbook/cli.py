@@ -450,6 +450,38 @@ for _name, _text in {
     _service_verb(_name, _text)
 
 
+@service.command()
+@_PARAMS
+@click.argument("configuration", metavar="CONFIG")
+@click.option("--reason", required=True, metavar="WHY", help="Why, as the record shows it.")
+@click.option("--by", required=True, metavar="NAME", help="The person who decides.")
+@click.option("--run", "run_folder", type=click.Path(path_type=Path), help="Default: newest.")
+@_OVERRIDES
+def switch(
+    params_file: Path,
+    configuration: str,
+    reason: str,
+    by: str,
+    run_folder: Path | None,
+    overrides: tuple[str, ...],
+) -> None:
+    """Serve CONFIG, another configuration that was measured, and refresh the record.
+
+    It is installed and proved like any choice, and a roll back brings the former one back.
+    Example: runbook service switch PARAMS baseline --reason 'C=1 is too slow' --by 'J. Doe'
+    """
+    from runbook import pipeline
+    from runbook.screen import screen_for
+    from runbook.verbs import service as service_verbs
+
+    parameters = _load(params_file, overrides)
+    run, terms = service_verbs.switched(parameters, configuration, reason, by, run_folder)
+    with screen_for(run, False, sys.stdout) as screen:
+        screen.say(f"run folder: {run.path}")
+        stages = ["choose", "install_service", "publish"]
+        sys.exit(pipeline.run_stages(run, terms, stages, True, screen.say, False, screen.outlets))
+
+
 def _load(params_file: Path, overrides: tuple[str, ...]) -> Any:
     from runbook import params
 

@@ -42,6 +42,8 @@ def decision_table(run_path: Path) -> Markdown:
 def _costs(decision: Mapping[str, Any], chosen: str | None) -> list[str]:
     """What a single user gains or loses by the choice, at the lowest concurrency, always said; then
     what the decision says of the others."""
+    if chosen == decision["baseline"]:
+        return _costs_of_baseline(decision)
     own = [point for point in decision["points"] if point["config"] == chosen]
     if not own:
         return list(decision["costs"])
@@ -52,7 +54,26 @@ def _costs(decision: Mapping[str, Any], chosen: str | None) -> list[str]:
     cost = "speed" if ratio is not None and (lowest["high"] or ratio) < 1 else cost
     where, span = point_label(**lowest["point"]), _span(lowest)
     alone = f"at {where}, the lowest load, {cost}: {gain} ({span}) against the baseline"
+    if chosen != decision["choice"]:
+        slower = [point for point in own if (point["ratio"] or 1) < 1 and point is not lowest]
+        return [
+            alone,
+            *(f"at {point_label(**one['point'])}: {percent(one['ratio'])}" for one in slower),
+        ]
     return [alone, *(one for one in decision["costs"] if not one.startswith(f"{where} loses"))]
+
+
+def _costs_of_baseline(decision: Mapping[str, Any]) -> list[str]:
+    """What is given up where the baseline is served: the gains of the choice of the figures."""
+    choice = decision["choice"]
+    if choice in (None, decision["baseline"]):
+        return []
+    gains = [
+        f"{point_label(**point['point'])} {percent(point['ratio'])}"
+        for point in decision["points"]
+        if point["config"] == choice and (point["ratio"] or 0) > 1
+    ]
+    return [f"{escape(str(choice))} would be faster: {', '.join(gains)}"] if gains else []
 
 
 def _override(params: Params) -> str:

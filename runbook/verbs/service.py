@@ -16,7 +16,7 @@ from runbook import stages
 from runbook.checks import Verdict
 from runbook.errors import BadInput, Blocked, NotProved
 from runbook.notebook import Work
-from runbook.params import Params
+from runbook.params import Override, Params
 from runbook.publish import document
 from runbook.run import STAGES, Run, outputs_root, run_of_service
 
@@ -88,6 +88,22 @@ def _find_run(
     if run.path.parent == outputs_root():
         click.echo(f"run folder: {run.path}", err=True)
     return run
+
+
+def switched(
+    parameters: Params, configuration: str, reason: str, by: str, folder: Path | None
+) -> tuple[Run, Params]:
+    """The run to work in, and its parameters with ``configuration`` as the operator's choice.
+
+    What was verified and the rule of the choice stay those of the run. Raises ``BadInput`` for a
+    name that the parameters do not have, ``NotHere`` for one that the run did not measure.
+    """
+    parameters.configuration(configuration)
+    run = Run.open(folder) if folder else Run.newest(parameters, holding="decision.json")
+    room.measured_in(run, configuration)
+    override = Override(choose=configuration, reason=reason, by=by)
+    rule = run.params.choose.model_copy(update={"override": override})
+    return run, parameters.model_copy(update={"stack": run.params.stack, "choose": rule})
 
 
 class Desk:

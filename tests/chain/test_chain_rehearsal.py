@@ -201,6 +201,18 @@ class TestTheServiceAfterwards:
         starts = [line for line in kept.splitlines() if line.startswith("ExecStart=")]
         assert starts[0] in said.stdout
 
+    def test_another_measured_configuration_is_served_by_one_command(self, rehearsal):
+        words = ("--reason", "a slow first user", "--by", "pytest")
+        unknown = self.service(rehearsal, "switch", "ngram-slim", *words)
+        assert (unknown.returncode, "use ngram-" in unknown.stderr) == (2, True), unknown.stderr
+        said = self.service(rehearsal, "switch", "baseline", *words)
+        assert said.returncode == 0, said.stdout + said.stderr
+        assert "installed (generation 2" in said.stdout
+        text = (rehearsal.path / "production_v2.md").read_text()
+        assert "baseline, by override of pytest: a slow first user" in text
+        manifest = json.loads((rehearsal.path / "service/manifest.json").read_text())
+        assert manifest["configuration"] == "baseline"
+
     def test_it_is_removed_whole(self, rehearsal):
         said = self.service(rehearsal, "uninstall")
         assert said.returncode == 0, said.stderr
