@@ -21,6 +21,7 @@ from runbook import progress
 from runbook import verify_stack as stack_room
 from runbook.cells import Cell
 from runbook.checks import Verdict
+from runbook.engines import engine_for
 from runbook.errors import Blocked, NotChosen, NotHere, RunbookError
 from runbook.launch.resting import resting, see
 from runbook.notebook import Work
@@ -269,7 +270,8 @@ def install_service(work: Work, plan: service_room.Plan | None) -> None:
         work.skip("install_service", f"not installed: {reason}")
     else:
         work.begin("install_service")
-        print(installed_line(plan, service_room.install(work.host, plan, work.run)))
+        engine = engine_for(work.params.server)
+        print(installed_line(plan, service_room.install(work.host, plan, work.run, engine=engine)))
 
 
 def installed_line(plan: service_room.Plan, applied: service_room.Applied) -> str:

@@ -14,6 +14,7 @@ from runbook.engines.assemble import KEY_CREDENTIAL, assemble_spec, own_program
 from runbook.engines.base import Counters, Seen, ServerInfo
 from runbook.engines.endpoint import Endpoint
 from runbook.engines.ladder import wait_idle, wait_ready
+from runbook.engines.llamacpp_causes import find_cause
 from runbook.engines.prometheus import parse_metrics, total
 from runbook.errors import BadInput, NotHere, ServerFailed
 from runbook.launch.spec import LaunchSpec
@@ -181,8 +182,9 @@ class LlamaCpp:
         return []
 
     def explain_log(self, log: str, launch: LaunchSpec | None = None) -> str:
-        """Nothing: the launcher prints its own reason in words."""
-        return ""
+        """As in ``Engine``; ``launch`` is not needed."""
+        cause = find_cause(log)
+        return "{} ({}): {}".format(*cause) if cause else ""
 
     def _endpoint(self, url: str) -> Endpoint:
         return Endpoint(url, self._key_file)

@@ -29,6 +29,7 @@ from runbook.install_service.measured import (
     info_from,
     measured_in,
     measured_speeds,
+    spec_from,
     unmeasured,
 )
 from runbook.install_service.monitoring import record_monitoring
@@ -38,7 +39,7 @@ from runbook.install_service.plan import Plan, make_plan, make_target
 from runbook.install_service.proofs import Proof, to_json, verdict
 from runbook.install_service.service import Service
 from runbook.install_service.trials import prove_service
-from runbook.install_service.undo import plan_uninstall, take_back, uninstall
+from runbook.install_service.undo import Explain, plan_uninstall, take_back, uninstall
 from runbook.launch import systemd
 from runbook.launch.lint import lint
 from runbook.launch.resting import see
@@ -128,22 +129,35 @@ def install(
     run: Run | None = None,
     overwrite_edits: bool = False,
     step: Step = lambda name: None,
+    engine: Engine | None = None,
 ) -> Applied:
     """Apply a plan, of ``plan_service`` or of ``plan_rollback``; a second time changes nothing.
 
     With ``run``, unit, environment, manifest, diff and journal are kept below ``service/``, and
-    ``applied.json``: how long it took and how long nobody answered.
+    ``applied.json``: how long it took and how long nobody answered. ``engine``: explains
+    why a server did not come up.
     Raises as ``apply``.
     """
     if run is not None:
         record_plan(run, plan)
     try:
-        applied = apply(host, plan, keep_edits=not overwrite_edits, step=step)
+        explain = _explained(engine, plan) if engine is not None else _unexplained
+        applied = apply(host, plan, not overwrite_edits, step, explain)
         if run is not None and applied.changed:
             run.write("service/applied.json", json.dumps(asdict(applied), indent=1) + "\n")
         return applied
     finally:
         _record_journal(run, host, plan.target.unit)
+
+
+def _explained(engine: Engine, plan: Plan) -> Explain:
+    """Explains the log of a server by what its manifest says of its launch."""
+    spec = spec_from(plan.target.manifest["spec"])
+    return lambda log: engine.explain_log(log, spec)
+
+
+def _unexplained(log: str) -> str:
+    return ""
 
 
 def record_plan(run: Run, plan: Plan) -> None:

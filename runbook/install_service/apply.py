@@ -16,7 +16,7 @@ from runbook.install_service.facts import read_facts, require_systemd
 from runbook.install_service.lock import locked
 from runbook.install_service.places import digest
 from runbook.install_service.plan import Plan
-from runbook.install_service.undo import not_served, note_replaced, prune, put_back, start
+from runbook.install_service.undo import Explain, not_served, note_replaced, prune, put_back, start
 from runbook.launch import systemd
 from runbook.launch.resting import PATIENCE_S
 from runbook.launch.systemd import watched
@@ -40,12 +40,17 @@ class Applied:
 
 
 def apply(
-    host: Host, plan: Plan, keep_edits: bool = True, step: Step = lambda name: None
+    host: Host,
+    plan: Plan,
+    keep_edits: bool = True,
+    step: Step = lambda name: None,
+    explain: Explain = lambda log: "",
 ) -> Applied:
     """Do what the plan says; a second time it changes nothing.
 
     ``keep_edits``: refuse where somebody changed unit or guard by hand; else they are kept as a
-    backup and replaced. Raises ``Blocked`` for drift, a faulty unit, a stale plan or
+    backup and replaced. ``explain``: why a server did not come up, by its log, empty where it is
+    unclear. Raises ``Blocked`` for drift, a faulty unit, a stale plan or
     another who is at it, ``NotHere`` without systemd, ``NotProved`` when the new service did not
     serve and what was there before was brought back.
     """
@@ -57,11 +62,12 @@ def apply(
         _refuse_drift(plan, keep_edits)
         _refuse_faults(plan)
         _backup_edits(host, plan)
+        since_s = systemd.now_s(host)
         try:
             _write_files(host, plan, step)
             served_s, downtime_s = _switch(host, plan, step)
         except HostFailed as error:
-            raise not_served(host, plan, error) from error
+            raise not_served(host, plan, error, since_s, explain) from error
         except BaseException:
             put_back(host, plan)
             raise

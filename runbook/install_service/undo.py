@@ -3,7 +3,7 @@ was refuted, and where it is uninstalled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -49,14 +49,25 @@ def _seconds(text: str | None) -> float:
 # --- when it did not serve -----------------------------------------------------------------
 
 
-def not_served(host: Host, plan: Plan, error: HostFailed) -> NotProved:
-    """Undo an apply, and say what happened in one error."""
+#: Why a server did not come up, by its log; empty where it is unclear.
+Explain = Callable[[str], str]
+#: A start of many ranks, with their tracebacks, in lines.
+_START_LINES = 4000
+
+
+def not_served(
+    host: Host, plan: Plan, error: HostFailed, since_s: float, explain: Explain
+) -> NotProved:
+    """Undo an apply, and say in one error what happened since ``since_s``, and why."""
     result = read_state(host, plan.target.unit).get("Result", "unknown")
-    tail = systemd.journal(host, plan.target.unit, lines=25)
+    said = systemd.journal(host, plan.target.unit, since_s, lines=_START_LINES)
+    tail, cause = "\n".join(said.splitlines()[-25:]), explain(said)
     outcome = put_back(host, plan)
     return NotProved(
         f"{plan.target.unit} does not serve {plan.target.manifest.get('configuration')} "
-        f"(result {result}): {error.found.splitlines()[0]}\n  {outcome}",
+        f"(result {result}): {error.found.splitlines()[0]}\n"
+        + (f"  {cause}\n" if cause else "")
+        + f"  {outcome}",
         "a completion within the time of a start",
         "see what it said, correct the configuration, then: runbook run PARAMS --apply\n"
         f"its journal ends:\n{tail}",

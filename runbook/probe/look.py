@@ -23,6 +23,8 @@ LOOK_AGAIN_S = 1.0
 IDLE_SHARE = 0.05
 #: Names that servers give their workers, which end with the server alone.
 WORKERS = ("sglang", "VLLM::", "ray::")
+#: Of these, names of workers that no server ends before it is ready.
+LASTING = ("sglang", "VLLM::")
 INTERPRETERS = ("python", "pt_main_thread")
 #: Programs before a launcher that run it as their child.
 WRAPPERS = ("sh", "bash", "dash", "env", "nice", "numactl", "taskset", "tini", "sudo", "runuser")
@@ -174,6 +176,7 @@ class LostWorkers:
         self.read = read or (lambda: family_of(main))
         self.next_s = 0.0
         self.seen: dict[tuple[int, str], tuple[float, int]] = {}
+        self.living: dict[tuple[int, str], tuple[float, dict[str, Any]]] = {}
 
     def look(self) -> str:
         """What was lost, in words; empty where nothing is, or it is too soon to look again."""
@@ -204,7 +207,23 @@ class LostWorkers:
             if (one["pid"], one["born"]) in self.seen
             and self.is_lost(one, known[one["parent"]], family, launchers, now)
         ]
+        lost += self.taken_away(family, now)
         return in_words(lost, known) if lost else ""
+
+    def taken_away(self, family: list[dict[str, Any]], now: float) -> list[dict[str, Any]]:
+        """Workers that their parent, which lives, has waited for, and that are no more: it has
+        noted their end and goes on without them."""
+        there = {(one["pid"], one["born"]) for one in family}
+        alive = [one for one in family if one["state"] != "Z"]
+        for one in alive:
+            if one["name"].startswith(LASTING):
+                self.living[one["pid"], one["born"]] = (now, one)
+        parents = {one["pid"] for one in alive}
+        return [
+            dict(one, ended=None)
+            for key, (last, one) in self.living.items()
+            if key not in there and one["parent"] in parents and now - last >= UNHEEDED_S
+        ]
 
     def launchers(self, family: list[dict[str, Any]]) -> set[int]:
         """The main process, and where that only runs another one, that one."""
@@ -243,17 +262,20 @@ class LostWorkers:
 
 def in_words(lost: list[dict[str, Any]], known: dict[int, dict[str, Any]]) -> str:
     """``its worker processes have ended (12 sh: exit 126), and 5 python3 waits for them``."""
-    told = [
-        f"{one['pid']} {one['name']}: "
-        + (f"signal {one['ended'] & 127}" if one["ended"] & 127 else f"exit {one['ended'] >> 8}")
-        for one in lost
-    ]
+    told = [f"{one['pid']} {one['name']}: {how_it_ended(one['ended'])}" for one in lost]
     more = f" and {len(told) - 4} more" if len(told) > 4 else ""
     parent = known[lost[0]["parent"]]
     return (
         f"its worker processes have ended ({', '.join(told[:4])}{more}), and {parent['pid']} "
         f"{parent['name']} still waits for them"
     )
+
+
+def how_it_ended(status: int | None) -> str:
+    """A status of ``waitpid`` in words; ``None`` where only its parent was told."""
+    if status is None:
+        return "its status is not known"
+    return f"signal {status & 127}" if status & 127 else f"exit {status >> 8}"
 
 
 def unified_cgroup(pid: str) -> str | None:

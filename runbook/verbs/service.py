@@ -14,6 +14,7 @@ import click
 from runbook import install_service as room
 from runbook import stages
 from runbook.checks import Verdict
+from runbook.engines import engine_for
 from runbook.errors import BadInput, Blocked, NotProved
 from runbook.notebook import Work
 from runbook.params import Override, Params
@@ -150,7 +151,10 @@ class Desk:
         before = self.work.run.step("install_service")
         self.work.begin("install_service")
         try:
-            applied = room.install(self.work.host, plan, self.work.run, overwrite_edits)
+            engine = engine_for(self.work.params.server)
+            applied = room.install(
+                self.work.host, plan, self.work.run, overwrite_edits, engine=engine
+            )
         except (BadInput, Blocked):
             self.work.run.restore(before)
             raise

@@ -80,7 +80,7 @@ def test_a_port_that_nobody_holds_has_no_listeners():
 # --- workers that have ended while their launcher waits --------------------------------------
 
 LAUNCHER = """
-import ctypes, os, signal, subprocess, sys, time
+import ctypes, os, signal, subprocess, sys, threading, time
 started = []  # what is forgotten is reaped
 def run(*words, **more):
     started.append(subprocess.Popen(words, **more))
@@ -118,6 +118,11 @@ LOST = {
     "all but the helper that tracks resources": """
         run(sys.executable, "-c", "import time; time.sleep(600) # multiprocessing.resource_tracker")
         run("/bin/sh", "-c", "kill -SEGV $$")
+        wait()
+        """,
+    "a scheduler that its launcher has waited for": """
+        child = fork(b"sglang::schedul", lambda: time.sleep(2))
+        threading.Timer(0, lambda: os.waitpid(child, 0)).start()
         wait()
         """,
     "a fork without a program of its own": """
@@ -210,6 +215,40 @@ def test_a_launcher_behind_a_wrapper_is_looked_at(launched):
 def test_what_ends_beside_a_server_is_no_lost_worker(launched, kind):
     watch = launched(KEPT[kind])
     assert look_for(watch, 3) == ("", 3)
+
+
+def member(pid, parent, name, born="1"):
+    return {
+        **{"pid": pid, "parent": parent, "name": name, "state": "S", "ticks": 9, "born": born},
+        **{"ended": 0, "helper": False},
+    }
+
+
+LAUNCHER_5 = member(5, 1, "python3")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_told"),
+    [
+        ([member(6, 5, "sglang::schedul")], [], True),
+        ([member(6, 5, "VLLM::EngineCor")], [], True),
+        ([member(6, 5, "sglang::schedul")], [member(6, 5, "sh", born="2")], True),
+        ([member(6, 5, "sglang::dp"), member(7, 6, "sglang::schedul")], "all but 7", True),
+        ([member(6, 5, "sh"), member(7, 6, "sglang::schedul")], [], False),  # moved to process 1
+        ([member(6, 5, "ray::IDLE")], [], False),
+        ([member(6, 5, "nvcc"), member(7, 5, "python3")], [], False),
+        ([member(6, 5, "sglang::schedul")], "as before", False),
+    ],
+)
+def test_a_worker_that_its_launcher_waited_for_and_goes_on_without(before, after, is_told):
+    after = {"as before": before, "all but 7": before[:1]}.get(str(after), after)
+    watch = look.LostWorkers(5)
+    assert watch.judge([LAUNCHER_5, *before], 0.0) == ""
+    assert watch.judge([LAUNCHER_5, *after], 4.9) == ""
+    said = watch.judge([LAUNCHER_5, *after], 6.0)
+    assert bool(said) is is_told
+    assert not said or "its status is not known" in said
+    assert watch.judge([LAUNCHER_5, *before], 7.0) == "", "it was only not seen"
 
 
 def test_who_nobody_knows_has_lost_nothing():

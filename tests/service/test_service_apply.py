@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 from boxes import on_each_host, wait_until
-from standin_service import UNIT, Deployment, Folder, make_params
+from standin_service import UNIT, Deployment, Folder, StandIn, make_params
 
 from runbook import stages
 from runbook.errors import BadInput, Blocked, NotHere, NotProved
@@ -190,6 +190,16 @@ def test_a_first_install_that_fails_leaves_nothing(deployment: Deployment):
         install(deployment.box, deployment.plan("--exit", "5"))
     deployment.box.remove("/run/golive-runbook")
     assert deployment.left() == []
+
+
+class Explains(StandIn):
+    def explain_log(self, log, launch=None):
+        return f"unit of {launch.argv[-1]} (systemd: {'status=5' in log}): do this"
+
+
+def test_why_a_first_install_does_not_serve_is_told_by_its_own_journal(deployment: Deployment):
+    with pytest.raises(NotProved, match=r"unit of 5 \(systemd: True\): do this"):
+        install(deployment.box, deployment.plan("--exit", "5"), engine=Explains())
 
 
 def test_a_server_that_dies_in_every_start_does_not_loop_for_ever(deployment: Deployment):

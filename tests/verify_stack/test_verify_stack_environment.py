@@ -106,6 +106,17 @@ def test_cuda_home_is_the_toolkit_that_compiles(env, toolkit, status, said):
     assert bool(found.fix) == (status != "pass")
 
 
+@pytest.mark.parametrize("tools", [[], ["ninja"], ["python3", "git"]])
+def test_a_runtime_without_a_compiler_is_no_fault_where_none_is_asked_for(tools):
+    stack = PRODUCTION.stack.model_copy(update={"tools": tools})
+    wanted = PRODUCTION.model_copy(update={"stack": stack})
+    toolkit = {**TOOLKIT, "nvcc": None}
+    found = check("environment", {"CUDA_HOME": "/opt/runtime"}, wanted, toolkit=toolkit)
+    assert (found.status, "has no bin/nvcc" in found.found) == ("warn", True)
+    found = check("environment", {"CUDA_HOME": ":/opt/runtime"}, wanted, toolkit=toolkit)
+    assert found.status == "fail"
+
+
 def test_what_is_wrong_by_itself_needs_no_host():
     broken = {"CUDA_HOME": ":/opt/cuda-13.1"}
     found = check("environment", broken, toolkit="not asked", environment="not asked")

@@ -61,7 +61,20 @@ def test_a_storm_of_corrected_errors_hides_no_xid(tmp_path):
     (fact,) = [one for one in host_facts() if one.name == "kernel_log"]
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     told = subprocess.run(fact.argv, env=env, capture_output=True, text=True, check=True).stdout
-    assert fact.parse(told)[-2:] == storm[-2:] and len(told.splitlines()) == 503
+    assert fact.parse(told)[-2:] == storm[-2:] and len(told.splitlines()) == 504
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_counted_kernel_log_that_ends_at_a_line_is_cut_off(kept, end):
+    lines = [f"kernel: {said}{end}" for said in ("Linux version 6.8", "AER: enabled with IRQ 40")]
+    (fact,) = [one for one in host_facts() if one.name == "kernel_log"]
+    with pytest.raises(ValueError, match="cut off"):
+        fact.parse("".join([f"# lines of the kernel log: 3{end}", *lines][:kept]))
+    assert fact.parse("".join([f"# lines of the kernel log: 2{end}", *lines])) == []
+    assert fact.parse("".join(lines)) == [], "captured before the lines were counted, or by hand"
+    fault = "kernel: NVRM: Xid (PCI:0000:01:00): 79\n"
+    assert fact.parse(f"# lines of the kernel log: 9\n{fault}") == [fault.strip()]
 
 
 @pytest.mark.parametrize(

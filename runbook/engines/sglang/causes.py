@@ -166,6 +166,7 @@ CAUSES: tuple[Known, ...] = (
     Known(
         "missing kernel",
         (Advice(_KERNELS), _NVCC),
+        source=r"assert cuda_home is not None",
         raised=r"No module named '(?:sgl_kernel|sglang_kernel|flashinfer|vllm|deep_gemm|cutlass"
         r"|flash_attn|flash_mla)[\w.]*'"
         r"|no kernel image is available|undefined symbol|Could not find nvcc"
