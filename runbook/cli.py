@@ -144,7 +144,6 @@ def _take_figures(
     """The parameters with the accepted choice, and what keeps the figures in the new run."""
     from functools import partial
 
-    from runbook import foreign
     from runbook.verbs import given
 
     if not paths:
@@ -159,7 +158,7 @@ def _take_figures(
             "figures at the beginning of a new run",
             "leave --figures away: the run has kept them",
         )
-    found = foreign.gather(paths)
+    found = given.read(parameters, paths)
     return given.accept(parameters, found, reason, by), partial(
         given.keep, figures=found, paths=paths
     )

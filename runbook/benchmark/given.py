@@ -76,13 +76,15 @@ def confirm(
 ) -> Measurements:
     """Take the figures as the run's cells, start ``configuration`` once and compare one cell.
 
-    The lowest concurrency that the figures have of it is measured. A launch that was recorded
+    The lowest concurrency that the figures have of it is measured; cells that are void are taken
+    only where there are no others. A launch that was recorded
     before and still stands is not started again. Raises what ``measure`` raises, and ``NotHere``
     where the figures have nothing of ``configuration``.
     """
     figures = cells.read(run.path / _CELLS)
     given = run.read_json(_SOURCES) or {}
     own = [cell for cell in figures if cell.config == configuration and cell.output_tok_s]
+    own = [cell for cell in own if cell.usable] or own
     if not own:
         raise NotHere(
             f"the figures have nothing of {configuration}",

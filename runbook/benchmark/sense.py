@@ -2,7 +2,9 @@
 
 A broken server answers nothing, or one token again and again, and is fast: in the baseline as in
 the others. So each answer is judged by itself, by a rule so strict that tables, JSON, code and what
-counts up are let pass; ``texts`` compares configurations by a rule that sees more.
+counts up are let pass; ``texts`` compares configurations by a rule that sees more. The probe of a
+server (``probe.completion``) has a rule of its own: it judges one text of 16 tokens to one prompt,
+too short for half of it to prove a loop, and it is shipped alone.
 """
 
 from __future__ import annotations

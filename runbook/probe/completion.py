@@ -16,7 +16,10 @@ PROBE_TOKENS, SERVED_TOKENS = 16, 2
 JUDGED_TOKENS = 8
 #: The longest piece of text whose repetition is looked for, in characters.
 LONGEST_REPEATED = 32
-#: Of a text, the share that must be repetition.
+#: Of a text, the share that must be repetition. ``benchmark.sense`` asks for half of an answer and
+#: lets tables pass: it judges many long answers to any prompt, and a mistake voids one cell. Here
+#: one text of ``PROBE_TOKENS`` to a known prompt is judged, and a mistake ends a server: so nearly
+#: all of the text must repeat, and no kind of text is let pass. Longer loops are left to ``sense``.
 REPEATED_SHARE = 0.75
 #: Characters that are judged, of the end of a text.
 _JUDGED_CHARACTERS = 4096
@@ -137,8 +140,9 @@ def _text_of(delta: Any) -> str:
 
 def why_senseless(tokens: int, text: str) -> str:
     """Why there is no sense in a short text of so many tokens; empty where there may be."""
-    if not text:
-        return f"the completion counts {tokens} tokens and holds no text"
+    if not text.strip():
+        blanks = f" but {text[:LONGEST_REPEATED]!r}" if text else ""
+        return f"the completion counts {tokens} tokens and holds no text{blanks}"
     repeated = _repeated_piece(text) if tokens >= JUDGED_TOKENS else ""
     return f"the completion of {tokens} tokens only repeats {repeated!r}" if repeated else ""
 

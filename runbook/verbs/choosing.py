@@ -35,7 +35,7 @@ def choose_from_files(
     what cannot be read, and for names that are not there.
     """
     terms = terms or params.ChoiceTerms(None, {})
-    found = _comparable(foreign.gather(paths), baseline, terms.args)
+    found = read_comparable(paths, baseline, terms.args)
     said = [] if terms.choose else [_EQUAL]
     rule = terms.choose or choose.equal_mix(found.cells)
     if traffic_log:
@@ -48,13 +48,22 @@ def choose_from_files(
     return decision, choose.verdict(decision, rule, to_install=False)
 
 
-def _comparable(
-    found: foreign.Found, baseline: str, args: Mapping[str, Sequence[str]]
+def read_comparable(
+    paths: Sequence[Path], baseline: str, args: Mapping[str, Sequence[str]]
 ) -> foreign.Found:
-    """The figures with those void that may not be compared with the baseline's."""
+    """The figures of files and folders, those void that may not be compared with the baseline's.
+
+    ``args``: arguments of the server by configuration, maybe empty. Raises ``BadInput``.
+    """
+    found = foreign.gather(paths)
     terms = comparable.Terms(baseline, figure_guards.request_caps(args), found.timed)
     held = comparable.hold_against(found.cells, terms)
     return replace(found, cells=held.cells, notes=(*held.notes, *found.notes))
+
+
+def args_of(given: params.Params) -> dict[str, tuple[str, ...]]:
+    """The arguments of the server by configuration."""
+    return {one.name: (*given.server.args, *one.args) for one in given.configurations}
 
 
 def _mix_of(path: Path, cells: Sequence[Cell], units: Mapping[str, str] | None) -> traffic.Traffic:
@@ -155,8 +164,8 @@ def run_of_results(path: Path, given: params.Params, ruled: bool, folder: Path |
     without ``ruled`` every measured point weighs the same. ``folder``: ``None`` for a new one in
     ``outputs``. Raises ``BadInput``.
     """
-    args = {one.name: (*given.server.args, *one.args) for one in given.configurations}
-    found = _comparable(foreign.gather([path]), params.BASELINE, args if ruled else {})
+    args = args_of(given)
+    found = read_comparable([path], params.BASELINE, args if ruled else {})
     known = {one.name: one for one in given.configurations}
     names = dict.fromkeys(cell.config for cell in found.cells)
     values = given.model_dump(mode="json")

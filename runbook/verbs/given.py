@@ -6,15 +6,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runbook import benchmark, choose, foreign
+from runbook.choose import figure_guards
 from runbook.errors import BadInput, NotChosen
-from runbook.params import Override, Params
+from runbook.params import BASELINE, Override, Params
 from runbook.run import Run
+from runbook.verbs import choosing
+
+
+def read(parameters: Params, paths: Sequence[Path]) -> foreign.Found:
+    """The figures of ``paths``, judged as ``runbook choose`` judges them.
+
+    Cells of unequal work, and cells that a queue limited, are void. Raises ``BadInput``.
+    """
+    return choosing.read_comparable(paths, BASELINE, choosing.args_of(parameters))
 
 
 def accept(
     parameters: Params, figures: foreign.Found, reason: str | None, by: str | None
 ) -> Params:
-    """``parameters`` with the choice of ``figures`` accepted for ``reason`` by a person.
+    """``parameters`` with the choice of ``figures`` (of ``read``) accepted, for ``reason``.
 
     A choice from figures alone is provisional: without ``reason`` and ``by`` the parameters must
     hold an override. Raises ``BadInput`` for names that the parameters do not know and where
@@ -58,5 +68,9 @@ def accept(
 
 
 def keep(run: Run, figures: foreign.Found, paths: Sequence[Path]) -> None:
-    """Keep the figures, and the files they are from, in the run."""
-    benchmark.keep(run, figures.cells, figures.notes, foreign.files_in(paths))
+    """Keep the figures, the files they are from and what they say against themselves in the run."""
+    names = [one.name for one in run.params.configurations]
+    decision = choose.decide(figures.cells, run.params.choose, names)
+    args = choosing.args_of(run.params)
+    guards = figure_guards.find_notes(decision, figures.cells, args)
+    benchmark.keep(run, figures.cells, (*guards, *figures.notes), foreign.files_in(paths))

@@ -147,27 +147,45 @@ def check_collective(launch: Launch) -> Answer:
     trial, stack = launch.need("collective"), launch.case.stack
     wanted = f"an answer within {stack.collective_s:g} s"
     if trial.get("wrong"):
-        return "fail", _wrong_data(trial["wrong"]), "on every rank what was sent", _WRONG_DATA
+        return "fail", _wrong_data(trial["wrong"]), _AS_SENT, _WRONG_DATA
     if not trial["us"]:
         after = f"; at work afterwards: GPU {', '.join(trial['busy_after'])}"
         found = "no all-reduce: " + (trial["said"] or "no answer in time, NCCL hangs")
         fix = "see topology, acs, iommu; try NCCL_P2P_DISABLE=1; reset cards that stay at work"
         return "fail", found + after * bool(trial["busy_after"]), wanted, fix
-    found = ", ".join(f"{int(size) >> 10} KiB {us:.0f} us" for size, us in trial["us"].items())
-    slow = {
-        size: us
-        for size, us in stack.collective_us.items()
-        if trial["us"].get(size, 0) > stack.collective_slower * us
-    }
-    if slow:
-        wanted = ", ".join(f"{int(size) >> 10} KiB {us:g} us" for size, us in slow.items())
+    recorded, found = stack.collective_us, _times(trial["us"])
+    if recorded:
+        wanted = f"at most {stack.collective_slower:g} times as recorded: {_times(recorded)}"
+    if any(
+        trial["us"].get(size, 0) > stack.collective_slower * us for size, us in recorded.items()
+    ):
         return "warn", found, wanted, "compare NCCL's variables, its graph, driver and topology"
+    if unmeasured := [size for size in recorded if size not in trial["us"]]:
+        found = f"{found}; {', '.join(map(_size, unmeasured))} not measured"
+        fix = f"record stack.collective_us at the sizes that are measured: {', '.join(trial['us'])}"
+        return "warn", found, wanted, fix
     if not trial.get("compared"):
         fix = "capture it again: this probe timed the answers and never looked at the data"
-        return "warn", f"{found}; what arrived was not compared", wanted, fix
+        return "warn", f"{found}; what arrived was not compared", _AS_SENT, fix
     return "pass", f"{found}; all {trial['compared']} answers are what was sent", wanted, ""
 
 
+def _times(by_size: Mapping[str, float]) -> str:
+    """``32 KiB 26 us, 32768 KiB 1400 us``."""
+    return ", ".join(
+        f"{_size(size)} {us:.0f} us" if us >= 100 else f"{_size(size)} {us:.3g} us"
+        for size, us in by_size.items()
+    )
+
+
+def _size(size: str) -> str:
+    """A size in bytes, as a key of JSON: in KiB where it is whole KiB."""
+    if not (size.isascii() and size.isdigit()):
+        return repr(size)
+    return f"{size} bytes" if int(size) % 1024 else f"{int(size) >> 10} KiB"
+
+
+_AS_SENT = "on every rank what was sent"
 _WRONG_DATA = (
     "serve nothing on these cards: set NCCL_P2P_DISABLE=1 and ask again; then see acs, iommu, "
     "driver and BIOS, a card or riser alone if one rank is named"

@@ -28,7 +28,9 @@ CASES = [
     (16, ["Sure"] + ["!"] * 15, "content", "only repeats '!'"),
     (16, [" the"] * 16, "content", "only repeats"),
     (16, ["<unk>"] * 16, "reasoning_content", "only repeats"),
-    (16, ["\n"] * 16, "content", "only repeats"),
+    (16, ["\n"] * 16, "content", "holds no text but"),
+    (2, ["\n\n", " "], "content", "holds no text but"),
+    (5, ["\u3000"] * 5, "reasoning", "holds no text but"),
     (16, ["\u00e9\ufffd"] * 8, "content", "only repeats"),
     (16, [], "content", "holds no text"),
     (2, [""], "content", "holds no text"),
@@ -96,7 +98,10 @@ def test_a_server_that_finds_sense_while_it_warms_up_is_ready(monkeypatch):
     assert streams == []
 
 
-@given(st.text(max_size=6, min_size=1).filter(lambda one: one == one.strip()), st.integers(8, 40))
+@given(
+    st.text(max_size=6, min_size=1).filter(lambda one: one == one.strip()),
+    st.integers(8, 40),
+)
 def test_whatever_is_repeated_often_is_repetition(piece, times):
     assert "only repeats" in why_senseless(times, piece * times)
 

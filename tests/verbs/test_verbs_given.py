@@ -3,8 +3,9 @@
 import pytest
 from test_params import MINIMAL
 
-from runbook import foreign, params
+from runbook import params
 from runbook.errors import BadInput, NotChosen
+from runbook.run import Run
 from runbook.verbs import given
 
 FASTER = {"baseline": 10.0, "fast": 14.0}
@@ -25,7 +26,7 @@ def figures(tmp_path, speeds):
     table = tmp_path / "t.csv"
     rows = [f"{name},1,{speed}" for name, speed in speeds.items()]
     table.write_text("\n".join(["config,concurrency,output_tok_s", *rows]) + "\n")
-    return foreign.gather([table])
+    return given.read(parameters(), [table])
 
 
 def test_the_choice_of_the_figures_is_accepted_by_name(tmp_path):
@@ -69,3 +70,63 @@ def test_what_is_expected_and_not_chosen_is_not_accepted(tmp_path):
 def test_names_of_no_configuration_are_refused(tmp_path):
     with pytest.raises(BadInput, match="the figures are of quick"):
         given.accept(parameters(), figures(tmp_path, {"baseline": 1.0, "quick": 2.0}), "so", "me")
+
+
+def refused(tmp_path, header, *rows):
+    table = tmp_path / "t.csv"
+    table.write_text("\n".join([header, *rows]) + "\n")
+    with pytest.raises(NotChosen) as raised:
+        given.accept(terms := capped(), given.read(terms, [table]), "so it is", "me")
+    return str(raised.value)
+
+
+def capped(*args):
+    """C=8 alone; ``fast`` has ``args``."""
+    values = {
+        **MINIMAL,
+        "configurations": [{"name": "baseline"}, {"name": "fast", "args": list(args)}],
+        "benchmark": {"concurrencies": [8]},
+        "choose": {"mix": [{"concurrency": 8, "share": 1}]},
+    }
+    return params.from_values(values, "x")
+
+
+@pytest.mark.parametrize(
+    ("column", "baseline", "fast", "said"),
+    [
+        ("requests", "400", "260", "fast completed 260 requests"),
+        ("tokens_out", "512", "64", "output tokens of a request"),
+        ("tokens_in", "4000", "800", "input tokens of a request"),
+        ("running", "8", "3", "3 ran at once, 8 were asked"),
+    ],
+)
+def test_figures_that_may_not_be_compared_are_not_accepted(tmp_path, column, baseline, fast, said):
+    header = f"config,concurrency,output_tok_s,{column}"
+    rows = (f"baseline,8,10,{baseline}", f"fast,8,50,{fast}")
+    assert said in refused(tmp_path, header, *rows)
+
+
+def test_a_declared_cap_makes_figures_queue_limited(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("config,concurrency,output_tok_s\nbaseline,8,10\nfast,8,50\n")
+    terms = capped("--max-running-requests", "2")
+    with pytest.raises(NotChosen, match="2 at once are declared, 8 asked"):
+        given.accept(terms, given.read(terms, [table]), "so it is", "me")
+
+
+def test_two_values_of_one_cell_are_refused_with_their_lines(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("config,concurrency,output_tok_s\nbaseline,8,10\nfast,8,50\nfast,8,70\n")
+    with pytest.raises(BadInput, match="line 3"):
+        given.read(capped(), [table])
+
+
+def test_what_the_figures_say_against_themselves_is_kept(tmp_path):
+    table = tmp_path / "t.csv"
+    rows = ("baseline,8,10,", "fast,8,50,1.0")
+    table.write_text("\n".join(["config,concurrency,output_tok_s,accept_length", *rows]) + "\n")
+    terms = capped("--speculative-algorithm", "EAGLE")
+    run = Run.create(terms, tmp_path / "run")
+    given.keep(run, given.read(terms, [table]), [table])
+    notes = run.read_json("given/sources.json")["notes"]
+    assert any("the draft is not used" in note for note in notes)

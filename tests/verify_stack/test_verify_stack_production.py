@@ -277,9 +277,25 @@ def test_an_old_driver_for_the_cuda_of_torch_fails():
 def test_an_all_reduce_slower_than_recorded_warns():
     assert check("collective", collective_us={"32768": 21.0}).status == "pass"
     said = check("collective", collective_us={"32768": 19.0})
-    assert (said.status, said.wanted) == ("warn", "32 KiB 19 us")
+    assert (said.status, said.wanted) == ("warn", "at most 1.3 times as recorded: 32 KiB 19 us")
     recorded = {"32768": 19.0}
-    assert check("collective", collective_us=recorded, collective_slower=1.4).status == "pass"
+    said = check("collective", collective_us=recorded, collective_slower=1.4)
+    assert (said.status, said.wanted) == ("pass", "at most 1.4 times as recorded: 32 KiB 19 us")
+
+
+@pytest.mark.parametrize(
+    ("size", "named"),
+    [("262144", "256 KiB"), ("1000", "1000 bytes"), ("32k", "'32k'"), ("67108864", "65536 KiB")],
+)
+def test_a_recorded_size_that_was_not_measured_warns(size, named):
+    said = check("collective", collective_us={"32768": 26.0, size: 100.0})
+    assert (said.status, f"{named} not measured" in said.found) == ("warn", True)
+    assert f"{named} 100 us" in said.wanted and "32768, 33554432" in said.fix
+
+
+def test_a_size_that_is_slow_is_told_before_one_that_was_not_measured():
+    said = check("collective", collective_us={"32768": 1.0, "262144": 100.0})
+    assert (said.status, "NCCL's variables" in said.fix) == ("warn", True)
 
 
 @pytest.mark.parametrize(
