@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from runbook import errors, streams
+from runbook import errors, faults, scratch, streams
 from runbook.errors import RunbookError
 from runbook.redaction import redact
 
@@ -38,7 +38,14 @@ def _stages(context: click.Context, option: click.Parameter, incomplete: str) ->
 
 
 def _run_folder(name: str = "run_folder") -> Callable[[Verb], Verb]:
-    return click.argument(name, metavar="RUN", type=click.Path(path_type=Path))
+    return click.argument(
+        name, metavar="RUN", type=click.Path(path_type=Path), callback=_reports_lie_there
+    )
+
+
+def _reports_lie_there(_context: click.Context, _argument: click.Parameter, given: Path) -> Path:
+    faults.belong_to(given.absolute())
+    return given
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -49,6 +56,7 @@ def verbs() -> None:
     Exit codes: 0 done and positive; 1 done, the verdict is negative; 2 bad input, nothing was
     started or changed; 70 a fault of the runbook, with a report file; 130, 143 interrupted.
     """
+    scratch.clear()
 
 
 @verbs.command()
@@ -540,22 +548,12 @@ def _show_warning(message: Warning | str, *_where: Any) -> None:
 
 def _report_fault(error: Exception) -> int:
     """A fault of ours: the traceback goes to a file, the person gets one sentence."""
-    import tempfile
-    import traceback
-
-    told = redact("".join(traceback.format_exception(error)))
-    where = "the lines above"
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", prefix="runbook-fault-", suffix=".txt", delete=False
-        ) as file:
-            file.write(told)
-        where = file.name
-    except OSError:
+    told, file = faults.report(error)
+    if file is None:
         click.echo(told, err=True)
     click.echo(
         f"runbook: a fault of the runbook itself ({type(error).__name__}: {redact(str(error))})\n"
-        f"  next: report it with {where}",
+        f"  next: report it with {file or 'the lines above'}",
         err=True,
     )
     return 70

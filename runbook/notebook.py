@@ -10,14 +10,13 @@ import atexit
 import difflib
 import os
 import shutil
-import tempfile
 import traceback
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-from runbook import errors, hosts, params
+from runbook import errors, hosts, params, scratch
 from runbook.checks import Verdict
 from runbook.engines import Engine, engine_for
 from runbook.errors import NotHere, NotProved, ParameterError, RunbookError
@@ -29,6 +28,7 @@ from runbook.launch.spec import LaunchSpec
 from runbook.launch.systemd import UnitLauncher
 from runbook.params import Params
 from runbook.progress import in_jupyterlab
+from runbook.redaction import redact
 from runbook.run import STEPS, Run, StepStatus, clone_root, process_mark
 from runbook.watch import end_with_runner
 
@@ -47,7 +47,7 @@ class Work:
     the kernel; ``example`` explores a scratch copy of the committed example.
     """
 
-    def __init__(self, stage: str, run: Run, kind: Kind, apply: bool, scratch: ExitStack) -> None:
+    def __init__(self, stage: str, run: Run, kind: Kind, apply: bool, stack: ExitStack) -> None:
         self.stage = stage
         self.run = run
         self.kind = kind
@@ -56,7 +56,7 @@ class Work:
         self._host: Host | None = None
         self._launcher: Launcher | None = None
         self._locked = False
-        atexit.register(scratch.close)
+        atexit.register(stack.close)
         atexit.register(self.close)
 
     @property
@@ -187,7 +187,7 @@ class Work:
         if isinstance(error, KeyboardInterrupt):
             code, reason = 130, "interrupted"
         if code == 70:
-            self.run.write("fault.txt", "".join(traceback.format_exception(error)))
+            self.run.write("fault.txt", redact("".join(traceback.format_exception(error))))
         for step in self._open_steps():
             self.run.finish(step, "failed", reason, code)
 
@@ -218,10 +218,10 @@ def open_stage(stage: str, values: Mapping[str, Any]) -> Work:
     while _at_work:
         _at_work.pop().close()
     _speak_to_people()
-    scratch = ExitStack()
+    stack = ExitStack()
     parameters, apply = _given(values), _apply(values)
-    run, kind = _choose_run(stage, values, parameters, scratch)
-    work = Work(stage, run, kind, apply, scratch)
+    run, kind = _choose_run(stage, values, parameters, stack)
+    work = Work(stage, run, kind, apply, stack)
     work.lock()
     _at_work.append(work)
     if kind == "run" and parameters is not None:
@@ -272,7 +272,7 @@ def _apply(values: Mapping[str, Any]) -> bool:
 
 
 def _choose_run(
-    stage: str, values: Mapping[str, Any], parameters: Params | None, scratch: ExitStack
+    stage: str, values: Mapping[str, Any], parameters: Params | None, stack: ExitStack
 ) -> tuple[Run, Kind]:
     """The run that is given, a new one, the newest of these parameters, or a scratch one."""
     name = values.get("run", "")
@@ -287,7 +287,7 @@ def _choose_run(
         run = Run.create(parameters) if stage in _LIVE_ALONE else Run.newest(parameters)
         print(f"run folder: {run.path}")
         return run, "run"
-    folder = Path(scratch.enter_context(tempfile.TemporaryDirectory(prefix="runbook-"))) / "run"
+    folder = stack.enter_context(scratch.folder("runbook-run-")) / "run"
     if stage in _LIVE_ALONE:
         return Run.create(params.load(_in_clone("params/rehearsal.yaml")), folder), "alone"
     shutil.copytree(_in_clone("docs/example-run"), folder)

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import fcntl
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from runbook import atomic, benchmark, errors, streams
+from runbook import atomic, benchmark, errors, scratch, streams
 from runbook.errors import BadInput, Interrupted, NotHere
 from runbook.params import Params
 from runbook.preview import preview
@@ -31,8 +28,6 @@ from runbook.run import NOT_APPLIED, RUNNER_PID, STAGES, STEPS, Run, clone_root
 from runbook.watch import end_with_runner
 
 NOTEBOOKS = {stage: f"{number:02}_{stage}.ipynb" for number, stage in enumerate(STAGES, 1)}
-
-_FOLDER = "runbook-kernel-"
 
 #: How often a notebook's process is looked at for being stuck; every fifth time a line is said.
 LOOK_EVERY_S = 60.0
@@ -92,7 +87,6 @@ def run_stages(
     Raises ``Interrupted`` on Ctrl-C or SIGTERM, ``RunBusy`` when another process works in the
     run, ``BadInput`` for parameters that are not the run's, or a stage before its time.
     """
-    _clear_folders_of_the_dead()
     with run.locked(), _signals() as caught:
         run.take_over(parameters, STAGES[0] if resume else stages[0])
         stages = _undone(run, stages, apply) if resume else stages
@@ -293,27 +287,6 @@ def _export(run: Run, say: Say) -> int:
     return 0
 
 
-def _clear_folders_of_the_dead() -> None:
-    """Working folders of notebook processes that were killed: nobody holds their lock."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
-        with contextlib.suppress(OSError):
-            if path.is_symlink() or path.stat().st_uid != os.geteuid():
-                continue
-            with _folder_lock(path):
-                shutil.rmtree(path)
-
-
-@contextmanager
-def _folder_lock(path: Path) -> Iterator[None]:
-    """Hold a folder. Raises ``BlockingIOError`` when another process does."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 # --- inside the process of one notebook ----------------------------------------------------
 
 
@@ -329,12 +302,13 @@ def execute_notebook(stage: str, run_path: Path, apply: bool) -> int:
     name = NOTEBOOKS[stage]
     # Kernels talk over sockets in this folder, and a Unix socket's path has 107 bytes at most:
     # neither the user's runtime folder nor the run folder may be short enough.
-    with tempfile.TemporaryDirectory(prefix=_FOLDER) as folder, _folder_lock(Path(folder)):
+    with scratch.folder("runbook-kernel-") as working:
+        folder = str(working)
         os.environ["JUPYTER_RUNTIME_DIR"] = folder
         # What a user's own IPython does at its start is no part of a run, which needs no home.
         os.environ["IPYTHONDIR"] = folder
-        kernel_log = Path(folder) / "kernel.log"
-        half_written = Path(folder) / name
+        kernel_log = working / "kernel.log"
+        half_written = working / name
         try:
             papermill.execute_notebook(
                 str(root / "notebooks" / name),

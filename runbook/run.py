@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +14,7 @@ from typing import Any, Literal
 
 import pydantic
 
-from runbook import atomic, params
+from runbook import atomic, faults, params, scratch
 from runbook.bounded import parse_json
 from runbook.errors import BadInput, NotHere, RunBusy
 from runbook.params import Params
@@ -337,6 +336,7 @@ class Run:
         Inside a kernel that the runner started, the runner's lock is enough; and a process that
         holds the run may hold it again.
         """
+        faults.belong_to(self.path)
         descriptor = os.open(self.path / "run.lock", os.O_RDWR | os.O_CREAT, 0o600)
         with os.fdopen(descriptor, "r+") as lock:
             try:
@@ -362,7 +362,7 @@ class Run:
                 path.unlink(missing_ok=True)
 
 
-def run_of_service(parameters: Params, scratch: ExitStack, keep: bool = False) -> Run:
+def run_of_service(parameters: Params, stack: ExitStack, keep: bool = False) -> Run:
     """The run to operate a service by: the newest of these parameters that chose.
 
     Without one a new run, a scratch one unless it is to ``keep``: a host of its own may bear a
@@ -375,8 +375,8 @@ def run_of_service(parameters: Params, scratch: ExitStack, keep: bool = False) -
             return Run.create(parameters)
         if parameters.host.kind == "box":
             raise
-    folder = scratch.enter_context(tempfile.TemporaryDirectory(prefix="runbook-"))
-    return Run.create(parameters, Path(folder) / "run")
+    folder = stack.enter_context(scratch.folder("runbook-run-"))
+    return Run.create(parameters, folder / "run")
 
 
 def _damaged(path: Path, why: str) -> BadInput:

@@ -227,14 +227,3 @@ def test_the_longest_that_a_stage_may_take_is_beyond_what_it_costs():
         longest_s = pipeline._longest_s(parameters, "benchmark")
         assert longest_s > 3600 + 2 * benchmark.estimate(parameters).seconds
         assert pipeline._longest_s(parameters, "choose") > 3600
-
-
-def test_folders_of_the_dead_are_cleared_and_of_the_living_are_not(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    for name in ("runbook-kernel-dead", "runbook-kernel-alive", "rb-1234", "other"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "runbook-kernel-link").symlink_to(tmp_path / "other")
-    with pipeline._folder_lock(tmp_path / "runbook-kernel-alive"):
-        pipeline._clear_folders_of_the_dead()
-    left = {entry.name for entry in tmp_path.iterdir()}
-    assert left == {"runbook-kernel-alive", "runbook-kernel-link", "rb-1234", "other"}

@@ -11,12 +11,12 @@ import math
 import os
 import shlex
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from runbook import scratch
 from runbook.errors import HostFailed
 from runbook.hosts.base import COMMAND_ENV, Done, Host
 from runbook.hosts.local import execute_here, why_no_orders
@@ -38,21 +38,22 @@ class SshHost(Host):
         self, address: str, port: int | None = None, config: str = "", sudo: bool = False
     ) -> None:
         self.address, self.port, self.config, self.sudo = address, port, config, sudo
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._scratch = contextlib.ExitStack()
+        self._folder: Path | None = None
         self._master: subprocess.Popen[str] | None = None
         self._runner_pid = 0
         self._python = ""
 
     def __enter__(self) -> Self:
         """Connect. Raises ``HostFailed`` with what ``ssh`` says."""
-        self._folder = tempfile.TemporaryDirectory(prefix="runbook-ssh-", dir="/tmp")
+        self._folder = self._scratch.enter_context(scratch.folder("runbook-ssh-", "/tmp"))
         forward = [] if self.port is None else [f"-L127.0.0.1:{self.port}:127.0.0.1:{self.port}"]
         argv = self._ssh("-M", "-oExitOnForwardFailure=yes", *forward)
         self._master = subprocess.Popen(
             [*argv, "--", self.address, "echo $$; exec cat"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=(Path(self._folder.name) / "said").open("w"),
+            stderr=(self._folder / "said").open("w"),
             env=self._client_env(),
             text=True,
             start_new_session=True,
@@ -61,7 +62,7 @@ class SshHost(Host):
         said = self._master.stdout.readline().strip()
         try:
             if not said.isdecimal():
-                raise self._not_reached((Path(self._folder.name) / "said").read_text())
+                raise self._not_reached((self._folder / "said").read_text())
             self._runner_pid = int(said)
             asked = self.run("sh", "-c", "command -v python3", check=False)
             self._python = asked.out.strip()
@@ -95,8 +96,7 @@ class SshHost(Host):
                 self._master.wait(5)
             self._master.kill()
             self._master.wait()
-        if self._folder is not None:
-            self._folder.cleanup()
+        self._scratch.close()
 
     @property
     def python(self) -> str:
@@ -134,7 +134,7 @@ class SshHost(Host):
         assert self._folder is not None
         config = ["-F", self.config] if self.config else []
         fixed = ["-oBatchMode=yes", f"-oConnectTimeout={CONNECT_S:.0f}", "-oServerAliveInterval=15"]
-        return ["ssh", *config, *fixed, "-T", "-S", f"{self._folder.name}/socket", *options]
+        return ["ssh", *config, *fixed, "-T", "-S", f"{self._folder}/socket", *options]
 
     def _client_env(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in _CLIENT_KEEPS if name in os.environ}

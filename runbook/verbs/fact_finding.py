@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from runbook import hosts, verify_stack
+from runbook import hosts, scratch, verify_stack
 from runbook.engines import engine_for
 from runbook.errors import BadInput, NotHere
 from runbook.hosts.base import Host
@@ -41,7 +40,7 @@ def find_facts(
 def _opened(parameters: Params) -> Iterator[Host]:
     """The host of ``parameters``; where no box can be made, this machine, which says why."""
     with ExitStack() as stack:
-        state = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="runbook-")))
+        state = stack.enter_context(scratch.folder("runbook-run-"))
         try:
             host = stack.enter_context(hosts.open_for(parameters, state))
         except NotHere as error:
