@@ -116,7 +116,7 @@ def test_a_killed_run_leaves_nothing_to_the_next_verb(
         run.kill()
         run.wait()
     # Its notebook's process sees that and ends; until then the folder has an owner.
-    wait_until(lambda: runbook(place, "status", EXAMPLE) and not left(place), 60)
+    wait_until(lambda: runbook(place, "status", EXAMPLE) and not any(place.iterdir()), 60)
     assert runbook(place, "status", str(tmp_path / "run")).returncode == 0
 
 
