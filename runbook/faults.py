@@ -36,17 +36,23 @@ def report(error: BaseException) -> tuple[str, Path | None]:
         with contextlib.suppress(OSError):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             atomic.write(folder / name, text)
-            for old in sorted(folder.glob("fault-*.txt"))[:-KEPT]:
-                old.unlink()
+            _keep_newest(folder)
             return text, folder / name
     return text, None
 
 
+def _keep_newest(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        for old in sorted(folder.glob("fault-*.txt"))[:-KEPT]:
+            old.unlink()
+
+
 def _folders() -> Iterator[Path]:
     """Where reports may lie, the best first: folders of this user alone."""
-    if _run_folder is not None and _is_own(_run_folder) and (_run_folder / "run.json").is_file():
-        yield _run_folder
-    with contextlib.suppress(RuntimeError):  # a user without a home
+    with contextlib.suppress(OSError):
+        if _run_folder and _is_own(_run_folder) and (_run_folder / "run.json").is_file():
+            yield _run_folder
+    with contextlib.suppress(OSError, RuntimeError):  # a user without a home
         state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
         if not state.is_absolute():  # to be ignored, says the XDG base directory specification
             state = Path("~/.local/state").expanduser()
@@ -56,7 +62,4 @@ def _folders() -> Iterator[Path]:
 
 
 def _is_own(folder: Path) -> bool:
-    try:
-        return folder.stat().st_uid == os.geteuid()
-    except OSError:
-        return False
+    return folder.stat().st_uid == os.geteuid()

@@ -32,9 +32,13 @@ def folder(prefix: str, parent: str | None = None) -> Iterator[Path]:
             tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as name,
             contextlib.ExitStack() as held,
         ):
-            with contextlib.suppress(OSError):  # a file system may know no locks
+            try:
                 held.enter_context(_locked(name))
-            if Path(name).exists():  # not taken for left over in the moment before its lock
+            except BlockingIOError:  # taken for left over in the moment before its lock
+                continue
+            except OSError:  # a file system may know no locks
+                pass
+            if Path(name).exists():
                 yield Path(name)
                 return
 
@@ -51,19 +55,21 @@ def clear() -> None:
 
 
 def _remove_unowned(path: str) -> None:
-    with contextlib.suppress(OSError), _locked(path) as descriptor:
-        if os.fstat(descriptor).st_uid == os.geteuid() and not _answers(f"{path}/socket"):
+    with contextlib.suppress(OSError), _locked(path):
+        if not _answers(f"{path}/socket"):
             _remove(path)
 
 
 @contextmanager
-def _locked(path: str) -> Iterator[int]:
-    """Hold a folder. Raises ``BlockingIOError`` when another process does, ``OSError`` where it is
-    no folder, or a link to one."""
+def _locked(path: str) -> Iterator[None]:
+    """Hold a folder of this user. Raises ``BlockingIOError`` when another process does, ``OSError``
+    where it is another user's, no folder, or a link to one."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            raise PermissionError(path)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield descriptor
+        yield
     finally:
         os.close(descriptor)
 
@@ -72,6 +78,8 @@ def _answers(path: str) -> bool:
     """Whether an ssh client listens there: versions before made its folder without a lock."""
     import socket
 
+    if not Path(path).is_socket():
+        return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(0.2)
         try:

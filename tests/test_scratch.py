@@ -1,5 +1,6 @@
 """Working folders of processes that were killed: the next verb clears them, and nothing else."""
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -212,16 +213,40 @@ def test_a_folder_that_cannot_be_removed_is_no_error(place, monkeypatch):
     assert left(place) == ["runbook-run-stuck"]
 
 
-def test_a_folder_that_is_taken_away_before_it_is_locked_is_made_again(place, monkeypatch):
+@pytest.mark.parametrize("removed", ["before its lock", "while another holds the lock"])
+def test_a_folder_that_is_taken_for_left_over_before_its_lock_is_made_again(
+    removed, place, monkeypatch
+):
     locked, taken = scratch._locked, []
 
     def take_first(path):
         if not taken:
             taken.append(path)
-            Path(path).rmdir()
+            if removed == "before its lock":
+                Path(path).rmdir()
+            else:
+                raise BlockingIOError
         return locked(path)
 
     monkeypatch.setattr(scratch, "_locked", take_first)
     with scratch.folder("runbook-run-", str(place)) as folder:
         assert folder.is_dir() and str(folder) != taken[0]
+        scratch._remove_unowned(str(folder))
+        assert folder.is_dir()
+    assert left(place) == []
+
+
+def test_folders_that_are_made_while_others_clear_are_never_taken_away(place):
+    code = (
+        "import sys\nfrom runbook import scratch\n"
+        "for _ in range(300):\n"
+        "    with scratch.folder('runbook-run-', sys.argv[1]) as folder:\n"
+        "        (folder / 'file').touch()\n        scratch.clear()\n"
+        "        assert (folder / 'file').exists()\n"
+    )
+    env = {**os.environ, "TMPDIR": str(place)}
+    with contextlib.ExitStack() as stack:
+        argv = (sys.executable, "-c", code, str(place))
+        both = [stack.enter_context(process(*argv, env=env)) for _ in range(2)]
+        assert [one.wait(120) for one in both] == [0, 0]
     assert left(place) == []

@@ -3,10 +3,14 @@
 The launcher, the unit and everything that looks at the server are the real ones. It answers with
 the words of the prompt, counted, a word a token: nothing repeats, and another prompt gets another
 answer.
-Where a speculation is asked for, half of what is drafted is accepted.
+Where a speculation is asked for, half of what is drafted is accepted. With STANDIN_ECHOES in its
+environment it shows its API key on every page, in every answer and in its log.
 """
 
+import base64
 import json
+import os
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -40,6 +44,14 @@ class Server:
         handler = type("Handler", (_Handler,), {"server_of_model": self})
         listener = ThreadingHTTPServer((parameters.hostnames[0], parameters.port), handler)
         threading.Thread(target=listener.serve_forever, daemon=True).start()
+        if self.echo:
+            print(f"listening; api_keys={self.echo}", file=sys.stderr, flush=True)
+
+    @property
+    def echo(self):
+        """What is shown of the key, where it is shown."""
+        keys = list(self.parameters.api_keys)
+        return keys[0] if keys and "STANDIN_ECHOES" in os.environ else ""
 
     @property
     def alias(self):
@@ -62,9 +74,9 @@ class Server:
         return {
             "model_alias": self.alias,
             "model_path": self.parameters.model.path,
-            "model_ftype": "all F32",
+            "model_ftype": f"all F32 {self.echo}".rstrip(),
             "total_slots": self.parameters.n_parallel,
-            "build_info": "a stand-in",
+            "build_info": f"a stand-in {self.echo}".rstrip(),
             "default_generation_settings": {
                 "n_ctx": self.parameters.n_ctx // self.parameters.n_parallel
             },
@@ -78,7 +90,8 @@ class Server:
             "spec_decode_num_accepted_tokens_total": drafts // 2,
             "spec_decode_num_drafts_total": drafts // 2,
         }
-        return "".join(f"llamacpp:{name} {count}\n" for name, count in counts.items())
+        label = f'# HELP key {self.echo}\nseen{{key="{self.echo}"}} 1\n' if self.echo else ""
+        return label + "".join(f"llamacpp:{name} {count}\n" for name, count in counts.items())
 
     def begin(self):
         with self.lock:
@@ -102,6 +115,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
+        if self.server_of_model.echo:
+            self.send_header("X-Seen", f"Bearer {self.server_of_model.echo}")
         self.end_headers()
         self.wfile.write(data)
 
@@ -132,6 +147,9 @@ class _Handler(BaseHTTPRequestHandler):
         words = " ".join(one["content"] for one in asked["messages"]).split()
         count = asked.get("max_tokens", 16)
         answer = [f"{words[at % len(words)]}-{at} " for at in range(count)]
+        if key := self.server_of_model.echo:
+            shown = ["Bearer ", key[:7], key[7:], f" {base64.b64encode(key.encode()).decode()} "]
+            answer[: len(shown)] = shown[:count]
         self.server_of_model.begin()
         sent = 0
         try:
