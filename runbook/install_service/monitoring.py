@@ -81,7 +81,7 @@ def render_liveness(params: Params, target: Target, cells: Sequence[Cell]) -> di
     unit, name = params.service.unit, f"{job_of(params)}-alive"
     slowest_ms = max((c.ttft_p99_ms for c in cells if c.ttft_p99_ms is not None), default=0.0)
     limit_s = round(max(ALIVE_FLOOR_S, ALIVE_FACTOR * slowest_ms / 1000))
-    gate = parse_unit(target.unit_text).command("ExecStartPost")
+    gate = parse_unit(target.unit_text).command("ExecStartPost", 0)
     gate = gate[: gate.index("--deadline")]
     ask = shlex.join([*gate, "--deadline", str(limit_s)])
     restart = f"exec systemctl restart --no-block {shlex.quote(unit)}"

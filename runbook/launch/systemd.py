@@ -120,6 +120,11 @@ def now_s(host: Host) -> float:
     return float(host.run("date", "+%s.%N").out)
 
 
+def load_driver(host: Host) -> None:
+    """Load the GPU driver's modules where its program is there: a unit may load none."""
+    host.run("sh", "-c", "! command -v nvidia-modprobe || nvidia-modprobe -u -c=0", check=False)
+
+
 class UnitLauncher(Launcher):
     """Starts servers as runtime units, rendered by the renderer of the production unit."""
 
@@ -162,6 +167,7 @@ class UnitLauncher(Launcher):
             undo.callback(_remove, self.host, unit, stop_timeout_s)
             self.host.write(RUNTIME_UNITS / unit, text)
             daemon_reload(self.host)
+            load_driver(self.host)
             start(self.host, unit, start_timeout_s)
             main_pid = int(show(self.host, unit, "MainPID")["MainPID"])
             return UnitServer(spec, self.host, unit, main_pid, since_s, undo.pop_all())

@@ -159,7 +159,10 @@ def _to_operate(params: Params, run_path: Path) -> list[tuple[str, str]]:
         ("start (returns when a completion was served)", f"systemctl start {unit}"),
         ("stop", f"systemctl stop {unit}"),
         ("restart", f"systemctl restart {unit}"),
-        ("after a start limit was hit", f"systemctl reset-failed {unit}"),
+        (
+            "start it again after its tries were used up",
+            f"systemctl reset-failed {unit} && systemctl start {unit}",
+        ),
         ("status", f"systemctl status {unit}"),
         look,
         drift,
@@ -202,9 +205,8 @@ def _by_itself(params: Params, unit: UnitFile, warned: Iterable[str]) -> list[st
     return [
         *(f"**The guard warned** at the last start: {escape(text)}" for text in warned),
         f"At boot: {code(service.unit)} is enabled and starts with multi-user.target{recorded}.",
-        f"On a crash: systemd starts it again after {restart.removesuffix('s')} s; after "
-        f"{burst} failed starts it stays failed until "
-        f"{code('systemctl reset-failed ' + service.unit)}.",
+        f"On a crash: systemd starts it again after {restart.removesuffix('s')} s. "
+        + _tries(unit, burst, service.unit),
         f"On stop: SIGTERM, and what still runs after {stop.removesuffix('s')} s is killed.",
         "At each start the guard compares model, interpreter, packages, port and GPUs with what "
         f"was measured, and stops it or warns, as {code('service.guard')} says.",
@@ -212,6 +214,22 @@ def _by_itself(params: Params, unit: UnitFile, warned: Iterable[str]) -> list[st
         f"as measured): nothing happens by itself; {code(_RUNBOOK + ' drift')} ends with 1 and "
         "names it.",
     ]
+
+
+def _tries(unit: UnitFile, burst: str, name: str) -> str:
+    """When it is started no more, as the recorded unit has it, and what starts it then."""
+    again = code(f"systemctl reset-failed {name} && systemctl start {name}")
+    if any("reset-failed" in line for line in unit.values("Service", "ExecStartPost")):
+        return (
+            f"Only a start that does not come to serve counts as a try; after {burst} tries in a "
+            f"row it stays failed, until {again}. A server that serves and then crashes is "
+            "restarted each time; the alert LlmServerRestarts tells of it."
+        )
+    interval = unit.value("Unit", "StartLimitIntervalSec") or "10s"
+    return (
+        f"Every start counts, a good one too: after {burst} starts within "
+        f"{interval.removesuffix('s')} s it stays failed, until {again}."
+    )
 
 
 def repeat(run_path: Path) -> Markdown:

@@ -134,9 +134,10 @@ class Desk:
         click.echo(text, err=self.as_json)
 
     def plan(self) -> int:
-        """Print the plan."""
-        self._show(self._plan())
-        return 0
+        """Print the plan; negative where a failed check would stop an install."""
+        plan = self._plan()
+        self._show(plan)
+        return 1 if any(check.status == "fail" for check in plan.checks) else 0
 
     def install(self, overwrite_edits: bool) -> int:
         """Print the plan, then apply it."""

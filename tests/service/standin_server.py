@@ -3,6 +3,7 @@
 usage: standin_server.py PORT [--load S] [--model ID] [--die-after S] [--exit CODE] [--deaf]
        [--children N] [--workers N] [--hang-after N] [--dead-inside] [--one-token] [--no-health]
        [--drain S] [--no-drain] [--fill-shm MIB] [--chatter LINES] [--stumble FILE]
+       [--stumble-while FILE]
 """
 
 import argparse
@@ -24,6 +25,7 @@ parser.add_argument("--speculation", default="none")
 parser.add_argument("--die-after", type=float)
 parser.add_argument("--exit", type=int)
 parser.add_argument("--stumble", type=Path, help="take this file away and die")
+parser.add_argument("--stumble-while", type=Path, help="die while this file is there")
 parser.add_argument("--deaf", action="store_true")
 parser.add_argument("--children", type=int, default=0)
 parser.add_argument("--hang-after", type=int)
@@ -128,6 +130,8 @@ if options.die_after is not None:
     threading.Timer(options.die_after, lambda: os._exit(9)).start()
 if options.stumble and options.stumble.exists():
     options.stumble.unlink()
+    sys.exit("stumbled")
+if options.stumble_while and options.stumble_while.exists():
     sys.exit("stumbled")
 if options.exit is not None:
     print("dying at once", flush=True)
