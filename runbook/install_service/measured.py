@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -81,6 +82,24 @@ def measured_cells(run: Run, configuration: str) -> list[Cell]:
     """The usable cells of a configuration, empty where nothing was measured."""
     found = cells.read(run.path / "cells.csv")
     return [cell for cell in found if cell.config == configuration and cell.usable]
+
+
+def measured_prompts(run: Run, configuration: str) -> list[int]:
+    """Tokens of each prompt that a configuration was measured with, as its server counted them;
+    empty where nobody told."""
+    path = run.path / "requests.jsonl"
+    found: list[int] = []
+    if not path.exists():
+        return found
+    for line in path.read_bytes().splitlines():
+        try:
+            request = json.loads(line)
+        except ValueError:  # a writer that was killed
+            continue
+        if isinstance(request, dict) and request.get("config") == configuration:
+            tokens = request.get("tokens_in")
+            found += [tokens] if isinstance(tokens, int) and tokens > 0 else []
+    return found
 
 
 def measured_speeds(run: Run, configuration: str) -> dict[int, list[float]]:
