@@ -30,7 +30,8 @@ class Metrics:
     """Names and expressions of an engine, ``{S}`` for the selector; empty where it has none.
 
     ``accept``: tokens per step. ``prompt_tokens``: mean length of prompts. ``tpot_s``: seconds per
-    output token.
+    output token. ``progress``: counters that move with each step of the server's work, the first
+    of them in any case; many others count a request when it has ended.
     """
 
     tokens: str
@@ -40,6 +41,7 @@ class Metrics:
     ttft_bucket: str
     prompt_tokens: str
     tpot_s: str
+    progress: tuple[str, ...]
 
 
 def _ratio(over: str, under: str) -> str:
@@ -59,6 +61,11 @@ METRICS = {
         tpot_s=_ratio(
             "sglang:inter_token_latency_seconds_sum", "sglang:inter_token_latency_seconds_count"
         ),
+        progress=(
+            "sglang:realtime_tokens_total",
+            "sglang:generation_tokens_total",
+            "sglang:inter_token_latency_seconds_count",
+        ),
     ),
     "llamacpp": Metrics(
         tokens="llamacpp:tokens_predicted_total",
@@ -70,6 +77,7 @@ METRICS = {
         ttft_bucket="",
         prompt_tokens="",
         tpot_s=_ratio("llamacpp:tokens_predicted_seconds_total", "llamacpp:tokens_predicted_total"),
+        progress=("llamacpp:n_decode_total", "llamacpp:tokens_predicted_total"),
     ),
 }
 

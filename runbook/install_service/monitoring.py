@@ -14,7 +14,7 @@ from typing import Any
 
 from runbook import strict_yaml
 from runbook.cells import Cell
-from runbook.install_service.alerts import exposes_nothing, job_of, render_alerts
+from runbook.install_service.alerts import METRICS, exposes_nothing, job_of, render_alerts
 from runbook.install_service.measured import measured_cells, measured_prompts, spec_from
 from runbook.install_service.places import Target
 from runbook.launch.quoting import exec_line
@@ -22,39 +22,47 @@ from runbook.launch.server import local_url
 from runbook.launch.spec import LaunchSpec
 from runbook.launch.unit_file import parse_unit
 from runbook.params import Params
-from runbook.probe.gate import LATE
+from runbook.probe.alive import STUCK
 from runbook.run import Run
 
 SCRAPE, ALERTS = "prometheus-scrape.yaml", "prometheus-alerts.yaml"
 
-#: A service that does not answer a short request in so many times its slowest first token (p99),
-#: and never less than the floor, is taken for dead: a long prefill must not end it.
+#: An answer to a short request that takes more than so many times the slowest first token (p99),
+#: and never less than the floor, is late: a long prefill must not be taken for death.
 ALIVE_FACTOR, ALIVE_FLOOR_S = 20, 60.0
 ALIVE_EVERY_S = 60.0
 
 
 def render_liveness(params: Params, target: Target, cells: Sequence[Cell]) -> dict[str, str]:
-    """Name -> text of a unit and a timer that restart the service when it gives no completion.
+    """Name -> text of a unit and a timer that restart the service when it is stuck: two answers in
+    a row that are late, and counters of the server that prove that it did nothing between them.
 
-    A process that lives and a health page that says 200 are no sign of life. What keeps the check
-    itself from asking, another key or a guard that is gone, makes it fail and restarts nobody.
-    Handed over, not installed: put both into ``/etc/systemd/system`` and enable the timer.
+    A process that lives and a health page that says 200 are no sign of life. A server that is busy
+    is left alone. What keeps the check itself from asking, another key or a guard that is gone,
+    makes it fail and restarts nobody; so do counters that cannot be read.
     """
     unit, name = params.service.unit, f"{job_of(params)}-alive"
     slowest_ms = max((c.ttft_p99_ms for c in cells if c.ttft_p99_ms is not None), default=0.0)
     limit_s = round(max(ALIVE_FLOOR_S, ALIVE_FACTOR * slowest_ms / 1000))
     gate = parse_unit(target.unit_text).command("ExecStartPost", 0)
     gate = gate[: gate.index("--deadline")]
-    ask = shlex.join([*gate, "--deadline", str(limit_s)])
+    python, asked = gate[: gate.index("ready") - 1], gate[gate.index("ready") + 1 :]
+    names = METRICS[params.server.engine]
+    words = [*python, target.places.monitor, "alive", *asked, "--deadline", str(limit_s)]
+    words += ["--unit", unit, "--strike", f"/run/{name}/strike", "--running", names.running]
+    words += [word for counter in names.progress for word in ("--counter", counter)]
     restart = f"exec systemctl restart --no-block {shlex.quote(unit)}"
-    script = f"{ask}; code=$?; test $code -ne {LATE} || {restart}; exit $code"
+    script = f"{shlex.join(words)}; code=$?; test $code -ne {STUCK} || {restart}; exit $code"
     key = params.server.api_key
     service = [
-        f"# {unit} is restarted when it has not given a completion within {limit_s} s.",
+        f"# {unit} is restarted when two completions in a row did not come within {limit_s} s,",
+        "# and its counters prove that it did nothing between them.",
         "[Unit]",
         f"Description=Whether {unit} answers",
         "[Service]",
         "Type=oneshot",
+        f"RuntimeDirectory={name}",
+        "RuntimeDirectoryPreserve=yes",
         f"ExecCondition=/usr/bin/systemctl is-active --quiet {unit}",
         *([f"LoadCredential=api-key:{key.file}"] if key else []),
         f"ExecStart={exec_line(('/bin/sh', '-c', script))}",

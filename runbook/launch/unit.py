@@ -229,7 +229,7 @@ def _service_lines(spec: LaunchSpec, settings: UnitSettings) -> Iterator[tuple[s
     yield "LimitMEMLOCK", "infinity" if spec.memlock is None else str(spec.memlock)
     for name, limit in sorted({"core": 0, **spec.limits}.items()):
         yield f"Limit{name.upper()}", "infinity" if limit is None else str(limit)
-    process = {"oom_score_adjust": -500, "umask": "0077", **spec.process}
+    process = {"oom_score_adjust": -500, **spec.process}
     for name, value in process.items():
         yield PROCESS_SETTINGS[name], str(value)
     yield "SyslogIdentifier", "%N"

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _GUARD_HAS = (
-    *("redaction", "serving", "attributes", "look", "topology", "completion", "gate", "boot", "tries"),
+    *("redaction", "serving", "attributes", "look", "topology", "completion", "gate", "boot"),
+    *("tries", "alive"),
 )
 _OWN_IMPORT = re.compile(
     r"^from runbook\.(?:probe\.)?(\w+) import (?:\([^)]*\)|.*)\n", re.MULTILINE

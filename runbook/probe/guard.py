@@ -1,5 +1,5 @@
 """Guard of a unit, one file on its host: ``before-start``, ``ready`` (gate.py), ``stopped``
-(tries.py), ``after-boot`` (boot.py), and ``drift``.
+(tries.py), ``alive`` (alive.py), ``after-boot`` (boot.py), and ``drift``.
 
 ``before-start EXPECTED`` looks whether what was measured is still there. Run by systemd as
 ExecStartPre under the interpreter that will serve, with its flags, as its user, in its
@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from runbook.probe.alive import alive
 from runbook.probe.boot import after_boot
 from runbook.probe.gate import ready
 from runbook.probe.look import listeners, sockets_on
@@ -392,6 +393,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "before-start": before_start,
     "ready": ready,
     "stopped": stopped,
+    "alive": alive,
     "after-boot": after_boot,
     "drift": drift,
 }
