@@ -418,6 +418,12 @@ _AFTER_BOOT = click.option(
     "--after-boot", is_flag=True, help="Only how it came back at the last boot, undisturbed."
 )
 
+_COLD = click.option(
+    "--cold",
+    is_flag=True,
+    help="Only a cold start: it is stopped, its model dropped from the page cache, and started.",
+)
+
 
 def _service_verb(name: str, text: str) -> None:
     """Add one verb; each opens the host of the run and ends with its exit code."""
@@ -428,6 +434,7 @@ def _service_verb(name: str, text: str) -> None:
     @(_UNMEASURED if name in ("plan", "install") else _nothing)
     @(_OVERWRITE_EDITS if name in ("install", "rollback", "uninstall") else _nothing)
     @(_AFTER_BOOT if name == "verify" else _nothing)
+    @(_COLD if name == "verify" else _nothing)
     @_AS_JSON
     @_OVERRIDES
     def verb(

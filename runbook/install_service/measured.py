@@ -24,6 +24,7 @@ UNMEASURED = "not measured"
 @dataclass(frozen=True)
 class Measured:
     """The launch that was benchmarked. ``load_s``: seconds of each life; empty: not measured.
+    ``cold_s``: of a start whose model was not in the page cache, ``None`` where none was measured.
 
     ``facts``: what its interpreter found when the stack was verified, ``gpus``: the cards then,
     ``topology``: the fingerprint of their links, all as in ``stack.json``; empty where they were
@@ -39,6 +40,7 @@ class Measured:
     gpus: Sequence[Mapping[str, Any]] = ()
     topology: str | None = None
     figures_of: str | None = None
+    cold_s: float | None = None
 
 
 def measured_in(run: Run, configuration: str) -> Measured:
@@ -64,6 +66,7 @@ def measured_in(run: Run, configuration: str) -> Measured:
             cards_of(stack),
             fingerprints_of(stack).get("topology"),
             _figures_of(run),
+            cold_start(run, configuration, launch),
         )
     except (TypeError, KeyError, AttributeError) as error:
         raise BadInput(
@@ -76,6 +79,15 @@ def measured_in(run: Run, configuration: str) -> Measured:
 def _figures_of(run: Run) -> str | None:
     source = (run.read_json("measured.json") or {}).get("figures_of")
     return source if isinstance(source, str) else None
+
+
+def cold_start(run: Run, configuration: str, launch: Mapping[str, Any]) -> float | None:
+    """Seconds of the slowest cold start of a configuration: the benchmark's, and that of
+    ``service verify --cold``."""
+    proved = run.read_json("service/cold_start.json") or {}
+    found = [launch.get("cold_s")]
+    found += [proved.get("seconds")] if proved.get("configuration") == configuration else []
+    return max((seconds for seconds in found if seconds), default=None)
 
 
 def measured_cells(run: Run, configuration: str) -> list[Cell]:

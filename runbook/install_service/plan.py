@@ -158,7 +158,7 @@ def make_target(
     """The units, guard and manifest for one measured launch; ``interpreter`` runs the gate, and
     the guard where a launch has none. Raises ``BadInput``."""
     places = Places(params.service.unit)
-    ready_s, origin = start_timeout(params, measured.load_s)
+    ready_s, origin = start_timeout(params, measured.load_s, measured.cold_s)
     alone = (interpreter, "-IS", places.guard(guard_text))
     gate = [*alone, "ready", "--url", local_url(params.server)]
     if measured.info is not None:
@@ -191,6 +191,7 @@ def make_target(
         "launch": measured.launch,
         "figures_of": measured.figures_of,
         "load_s": list(measured.load_s),
+        "cold_s": measured.cold_s,
         "start_timeout_origin": origin,
         "spec": asdict(measured.spec),
         "info": asdict(measured.info) if measured.info else None,
@@ -213,8 +214,14 @@ def _guard_s(params: Params) -> float:
     return GPUS_WAIT_S + SMI_S if params.stack.gpus else 0.0
 
 
-def start_timeout(params: Params, load_s: Sequence[float]) -> tuple[float, str]:
-    """Seconds a start may take until a completion is served, and where the figure is from."""
+def start_timeout(
+    params: Params, load_s: Sequence[float], cold_s: float | None = None
+) -> tuple[float, str]:
+    """Seconds a start may take until a completion is served, and where the figure is from.
+
+    ``cold_s``: a load that was measured with the model not in the page cache, if one was.
+    """
+    load_s = (*load_s, *([cold_s] if cold_s else []))
     given = params.service.start_timeout_s
     least_s = params.server.timeouts.start_s
     if given is not None and given >= least_s:

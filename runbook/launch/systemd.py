@@ -15,6 +15,7 @@ from runbook import probe
 from runbook.errors import ServerFailed
 from runbook.hosts.base import Host
 from runbook.launch import cards
+from runbook.launch.page_cache import Dropped, drop_page_cache
 from runbook.launch.server import Launcher, RunningServer
 from runbook.launch.spec import LaunchSpec
 from runbook.launch.unit import UnitSettings, render_unit
@@ -146,6 +147,10 @@ class UnitLauncher(Launcher):
             return super().ask_driver(query)
         most_s = cards.NVIDIA_SMI_S
         return cards.ask_by(lambda argv: self.host.run(*argv, timeout_s=most_s, check=False), query)
+
+    def drop_page_cache(self, paths: Sequence[str]) -> Dropped:
+        """On the host, as root where its units are root's."""
+        return drop_page_cache(self.host.run_program, paths)
 
     def start(
         self, spec: LaunchSpec, name: str, start_timeout_s: float, stop_timeout_s: float

@@ -302,6 +302,11 @@ class Benchmark(Strict):
         description="beyond it, and 20 % of the time between chunks, a late client voids a cell",
     )
     seed: Annotated[int, Field(ge=0)] = Field(1, description="order of configurations in a block")
+    cold_start: bool = Field(
+        False,
+        description="the first life of each configuration loads its model from where it lies: "
+        "its files are dropped from the page cache before, and its load is told apart",
+    )
     launch: Literal["unit", "process"] = Field(
         "unit", description="unit: as a runtime unit of systemd, where there is one"
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import platform
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from runbook.launch.server import local_url
 from runbook.launch.spec import UNITS
@@ -55,6 +56,7 @@ def service_section(run_path: Path) -> Markdown:
     if manifest.get("start_timeout_origin"):
         said = str(manifest["start_timeout_origin"])
         parts.append(escape(said[0].upper() + said[1:]) + ".")
+        parts.append(_how_long(found, manifest))
     parts.append(fence(text, "ini") if text else "*The unit was not written.*")
     parts.append(str(table(files, empty="No file is recorded.")))
     if diff is not None:
@@ -65,6 +67,21 @@ def service_section(run_path: Path) -> Markdown:
             title = "The plan, with the difference to what was there"
         parts.append(f"{title}:\n\n{fence(plan, 'diff')}" if plan else f"{title}.")
     return Markdown("\n\n".join(parts))
+
+
+def _how_long(found: Artefacts, manifest: Mapping[str, Any]) -> str:
+    """How long a start takes with the model in the page cache, and without."""
+    loads = manifest.get("load_s") or []
+    warm = f"{min(loads):.1f} to {max(loads):.1f} s ({len(loads)} measured)" if loads else UNKNOWN
+    proved = found.run.read_json("service/cold_start.json") or {}
+    is_its = proved.get("configuration") == manifest.get("configuration")
+    cold = (proved.get("seconds") if is_its else None) or manifest.get("cold_s")
+    said = (
+        f"{cold:g} s, with the model's files not in the page cache"
+        if cold
+        else f"{UNKNOWN} (measure it, which stops the service: {code('service verify --cold')})"
+    )
+    return f"A start takes, warm: {warm}; cold, as after a boot: {said}."
 
 
 def proofs_table(run_path: Path) -> Markdown:
@@ -170,6 +187,7 @@ def _to_operate(params: Params, run_path: Path) -> list[tuple[str, str]]:
         ("logs, following", f"journalctl -u {unit} -f"),
         ("not at boot any more", f"systemctl disable {unit}"),
         ("prove, after a boot, that it came back by itself", f"{prove[1]} --after-boot"),
+        ("measure a cold start (stops it)", f"{prove[1]} --cold"),
         prove,
     ]
 

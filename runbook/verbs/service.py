@@ -173,11 +173,19 @@ class Desk:
         self._record()
         return 0
 
-    def verify(self, after_boot: bool) -> int:
-        """Prove what is installed, or only how it came back at the last boot."""
+    def verify(self, after_boot: bool, cold: bool) -> int:
+        """Prove what is installed; or only how it came back at the last boot, or a cold start."""
+        if after_boot and cold:
+            raise BadInput(
+                "--after-boot and --cold at once",
+                "one of them: the first disturbs nobody, the second stops the service",
+                "runbook service verify PARAMS --cold",
+            )
         target = room.installed(self.work.host, self.service.unit)
         if after_boot:
             return self._verify_boot(target)
+        if cold:
+            return self._verify_cold(target)
         self.work.begin("install_service")
         proofs = room.prove(
             self.work.host,
@@ -198,6 +206,15 @@ class Desk:
         proof = room.prove_boot(self.work.host, self.work.params, target, self.work.run)
         self._show_proofs([proof])
         stages.note_boot(self.work, [proof])
+        verdict = room.verdict([proof], self.service.unproved, self.service.unit)
+        self._tell(str(verdict))
+        self._record()
+        return 0 if verdict.ok else 1
+
+    def _verify_cold(self, target: room.Target) -> int:
+        host, params = self.work.host, self.work.params
+        proof = room.prove_cold(host, params, target, self.work.run, self._tell)
+        self._show_proofs([proof])
         verdict = room.verdict([proof], self.service.unproved, self.service.unit)
         self._tell(str(verdict))
         self._record()
