@@ -35,7 +35,11 @@ from runbook.install_service.measured import (
     spec_from,
     unmeasured,
 )
-from runbook.install_service.monitoring import record_monitoring
+from runbook.install_service.monitoring import (
+    install_monitoring,
+    monitoring_files,
+    record_monitoring,
+)
 from runbook.install_service.observe import set_by_server
 from runbook.install_service.places import JOURNAL_LINES, Target
 from runbook.install_service.plan import Plan, make_plan, make_target
@@ -63,6 +67,7 @@ __all__ = [
     "installed",
     "logs",
     "measured_in",
+    "monitor",
     "plan_rollback",
     "plan_service",
     "plan_uninstall",
@@ -252,6 +257,18 @@ def installed(host: Host, unit: str) -> Target:
     if facts.current is None:
         raise not_installed(unit)
     return facts.generation(facts.current)
+
+
+def monitor(host: Host, params: Params, run: Run, prometheus: str | None = None) -> list[str]:
+    """Install what watches over the service that is installed; a line for each change.
+
+    ``prometheus``: the folder on the host that its rules and its scrape go to. Raises ``NotHere``
+    without a service, ``Blocked`` for files of somebody else.
+    """
+    target = installed(host, params.service.unit)
+    require_systemd(host)
+    files = monitoring_files(run, params, target, prometheus)
+    return install_monitoring(host, target.places, files)
 
 
 @dataclass(frozen=True)

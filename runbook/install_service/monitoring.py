@@ -6,20 +6,25 @@ Rendering is pure; ``record_monitoring`` writes it all into a run folder.
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from runbook import strict_yaml
 from runbook.cells import Cell
+from runbook.errors import Blocked
+from runbook.hosts.base import Host
 from runbook.install_service.alerts import METRICS, exposes_nothing, job_of, render_alerts
+from runbook.install_service.lock import locked
 from runbook.install_service.measured import measured_cells, measured_prompts, spec_from
-from runbook.install_service.places import Target
+from runbook.install_service.places import Places, Target
+from runbook.launch import systemd
 from runbook.launch.quoting import exec_line
 from runbook.launch.server import local_url
-from runbook.launch.spec import LaunchSpec
+from runbook.launch.spec import UNITS, LaunchSpec
 from runbook.launch.unit_file import parse_unit
 from runbook.params import Params
 from runbook.probe.alive import STUCK
@@ -113,17 +118,99 @@ def render_scrape(params: Params, spec: LaunchSpec) -> str:
     return head + strict_yaml.dump({"scrape_configs": [job]})
 
 
+def texts_of(run: Run, params: Params, target: Target) -> dict[str, str]:
+    """Name -> text of all that hands a service over to monitoring."""
+    spec = spec_from(target.manifest["spec"])
+    configuration = target.manifest["configuration"]
+    cells = measured_cells(run, configuration)
+    prompts = measured_prompts(run, configuration)
+    program = str(Path(sys.executable).with_name("runbook"))
+    return {
+        SCRAPE: render_scrape(params, spec),
+        ALERTS: render_alerts(params, spec, cells, run.path.name, prompts),
+        **render_liveness(params, target, cells),
+        **render_drift(params, program, str(run.path)),
+    }
+
+
 def record_monitoring(run: Run, params: Params, target: Target) -> None:
     """Write what hands a service over to monitoring into the run folder."""
-    spec = spec_from(target.manifest["spec"])
-    cells = measured_cells(run, target.manifest["configuration"])
-    scrape = render_scrape(params, spec)
-    prompts = measured_prompts(run, target.manifest["configuration"])
-    alerts = render_alerts(params, spec, cells, run.path.name, prompts)
-    run.write(f"service/{SCRAPE}", scrape)
-    run.write(f"service/{ALERTS}", alerts)
-    program = str(Path(sys.executable).with_name("runbook"))
-    units = render_liveness(params, target, cells)
-    units |= render_drift(params, program, str(run.path))
-    for name, text in units.items():
+    for name, text in texts_of(run, params, target).items():
         run.write(f"service/{name}", text)
+
+
+def monitoring_files(
+    run: Run, params: Params, target: Target, prometheus: str | None
+) -> dict[str, str]:
+    """Path -> text of what is installed on the host; ``prometheus``: the folder there for its
+    rules and its scrape, ``None`` to leave these out.
+
+    The check for drift needs the run folder and the runbook, so it is for the runner's own host.
+    """
+    job = job_of(params)
+    files = {target.places.monitor: target.guard_text}
+    for name, text in texts_of(run, params, target).items():
+        if name in (SCRAPE, ALERTS):
+            if prometheus is not None:
+                files[f"{prometheus.rstrip('/')}/{job}-{name}"] = text
+        elif params.host.kind == "local" or not name.startswith(f"{job}-drift."):
+            files[f"{UNITS}/{name}"] = text
+    return files
+
+
+def install_monitoring(host: Host, places: Places, files: Mapping[str, str]) -> list[str]:
+    """Write the files, start the timers among them; a line for each change, none a second time.
+
+    What an earlier one wrote and this one does not is removed. Raises ``Blocked`` for a file of
+    somebody else.
+    """
+    with locked(host, places.unit):
+        noted = noted_files(host, places)
+        now = {path: (host.read(path) or b"").decode(errors="replace") for path in files}
+        foreign = [path for path, text in now.items() if text and path not in noted]
+        foreign = [path for path in foreign if now[path] != files[path]]
+        if foreign:
+            raise Blocked(
+                f"{foreign[0]} is there and not the runbook's",
+                "no file of that name, or one that this command wrote",
+                "move it away, then repeat this",
+            )
+        host.write(places.monitoring, json.dumps(sorted({*noted, *files}), indent=1) + "\n")
+        changed = [path for path in files if now[path] != files[path]]
+        for path in changed:
+            host.make_dir(PurePosixPath(path).parent)
+            host.write(path, files[path])
+        gone = [path for path in noted if path not in files]
+        remove_monitoring(host, gone)
+        host.write(places.monitoring, json.dumps(sorted(files), indent=1) + "\n")
+        timers = [PurePosixPath(path).name for path in files if path.endswith(".timer")]
+        if any(path.startswith(f"{UNITS}/") for path in (*changed, *gone)):
+            systemd.daemon_reload(host)
+        off = [one for one in timers if _is_off(host, one)]
+        for timer in off:
+            host.run("systemctl", "enable", "--now", "--", timer)
+    said = [f"written: {path}" for path in changed] + [f"removed: {path}" for path in gone]
+    return said + [f"enabled: {timer}" for timer in off]
+
+
+def _is_off(host: Host, timer: str) -> bool:
+    state = systemd.show(host, timer, "ActiveState", "UnitFileState")
+    return state != {"ActiveState": "active", "UnitFileState": "enabled"}
+
+
+def noted_files(host: Host, places: Places) -> list[str]:
+    """The files that an earlier ``install_monitoring`` wrote."""
+    try:
+        found = json.loads(host.read(places.monitoring) or b"[]")
+    except ValueError:
+        return []
+    return [str(path) for path in found] if isinstance(found, list) else []
+
+
+def remove_monitoring(host: Host, paths: Sequence[str]) -> None:
+    """Stop the timers among files of the monitoring and remove them all."""
+    for path in paths:
+        if path.endswith(".timer") and host.why_no_systemd() is None:
+            name = PurePosixPath(path).name
+            host.run("systemctl", "disable", "--now", "--", name, check=False, timeout_s=600)
+        host.remove(path)

@@ -91,6 +91,11 @@ class Places:
         """The program of the liveness check: one that outlives the generation it came with."""
         return f"{self.root}/monitor.py"
 
+    @property
+    def monitoring(self) -> str:
+        """A file that lists what ``service monitoring`` has written on the host."""
+        return f"{self.root}/monitoring.json"
+
     def generation(self, number: int) -> str:
         """The folder of one generation."""
         return f"{self.generations}/{number}"

@@ -36,7 +36,8 @@ _MONITORING = (
     "For monitoring there are in `service/` of the run folder a scrape and alert rules for "
     "Prometheus and a check that it lives (`NAME-alive.service`, `.timer`), with the measured "
     "figures as thresholds; and one that asks every hour for drift (`NAME-drift.service`, "
-    "`.timer`). None of them is installed by itself."
+    "`.timer`). They are not installed until somebody does it: `service monitoring`, with "
+    "`--prometheus DIR` the rules too."
 )
 
 
@@ -187,6 +188,7 @@ def _to_operate(params: Params, run_path: Path) -> list[tuple[str, str]]:
         ("logs, following", f"journalctl -u {unit} -f"),
         ("not at boot any more", f"systemctl disable {unit}"),
         ("prove, after a boot, that it came back by itself", f"{prove[1]} --after-boot"),
+        ("install the monitoring", f"{prove[1].replace(' verify ', ' monitoring ', 1)}"),
         ("measure a cold start (stops it)", f"{prove[1]} --cold"),
         prove,
     ]

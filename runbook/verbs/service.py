@@ -246,6 +246,23 @@ class Desk:
         click.echo(json.dumps(text.splitlines(), indent=1) if self.as_json else text)
         return 0
 
+    def monitoring(self, prometheus: str | None) -> int:
+        """Install what watches over the service."""
+        if prometheus is not None and not prometheus.startswith("/"):
+            raise BadInput(
+                f"--prometheus {prometheus!r}",
+                "an absolute path of a folder on the host",
+                "runbook service monitoring PARAMS --prometheus /etc/prometheus/rules.d",
+            )
+        done = room.monitor(self.work.host, self.work.params, self.work.run, prometheus)
+        lines = done or ["installed already, nothing changed"]
+        if prometheus and done:
+            lines.append(
+                f"Prometheus reads {prometheus} once its configuration names it: reload it"
+            )
+        click.echo(json.dumps(lines, indent=1) if self.as_json else "\n".join(lines))
+        return 0
+
     def uninstall(self, overwrite_edits: bool) -> int:
         """Print what will be removed, then remove it."""
         for line in room.plan_uninstall(self.work.host, self.service.unit):

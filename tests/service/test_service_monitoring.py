@@ -8,10 +8,18 @@ from pathlib import Path
 import pytest
 import yaml
 from boxes import leave_out, program
-from standin_service import Folder, make_measured, make_params
+from standin_service import UNIT, Folder, make_measured, make_params
 
 from runbook.cells import Cell, to_csv
-from runbook.install_service import record_monitoring
+from runbook.errors import Blocked, NotHere
+from runbook.install_service import (
+    install,
+    monitor,
+    plan_uninstall,
+    record_monitoring,
+    status,
+    uninstall,
+)
 from runbook.install_service.alerts import METRICS, render_alerts
 from runbook.install_service.monitoring import render_scrape
 from runbook.install_service.plan import make_target
@@ -281,3 +289,36 @@ def expected(alerts, name, shown):
     if shown == STARTED:
         labels = {"name": "standin.service"}
     return {"exp_labels": {**rule["labels"], **labels}, "exp_annotations": rule["annotations"]}
+
+
+def test_one_command_installs_what_watches_and_an_uninstall_removes_it(deployment, tmp_path):
+    box, run = deployment.box, Folder(tmp_path)
+    install(box, deployment.plan())
+    done = monitor(box, deployment.params, run, "/etc/prometheus")
+    units = "/etc/systemd/system"
+    root = f"/var/lib/golive-runbook/{UNIT}"
+    written = [f"{root}/monitor.py", *(f"{units}/standin-alive.{k}" for k in ("service", "timer"))]
+    rules = [f"/etc/prometheus/standin-prometheus-{name}.yaml" for name in ("alerts", "scrape")]
+    drift = [f"{units}/standin-drift.{k}" for k in ("service", "timer")]
+    assert {line for line in done if "drift" not in line} == {
+        *(f"written: {path}" for path in [*written, *rules]),
+        "enabled: standin-alive.timer",
+    }
+    assert box.exists(drift[0]) == (deployment.params.host.kind == "local")
+    assert monitor(box, deployment.params, run, "/etc/prometheus") == []
+    assert status(box, UNIT).ok, "it is no drift"
+    assert monitor(box, deployment.params, run) == [f"removed: {path}" for path in rules]
+    box.write(rules[0], "groups: []\n")
+    with pytest.raises(Blocked, match="not the runbook's"):
+        monitor(box, deployment.params, run, "/etc/prometheus")
+    assert box.read(rules[0]) == b"groups: []\n"
+    box.remove("/etc/prometheus")
+    assert set(written[1:]) <= {line.rpartition(" ")[2] for line in plan_uninstall(box, UNIT)}
+    uninstall(box, UNIT)
+    assert deployment.left() == []
+    assert not box.run("systemctl", "list-timers", "--no-legend", "standin-*").out
+
+
+def test_a_service_that_is_not_installed_gets_no_monitoring(deployment, tmp_path):
+    with pytest.raises(NotHere, match="not installed"):
+        monitor(deployment.box, deployment.params, Folder(tmp_path))
