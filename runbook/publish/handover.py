@@ -239,13 +239,14 @@ def _by_itself(params: Params, unit: UnitFile, warned: Iterable[str]) -> list[st
 def _tries(unit: UnitFile, burst: str, name: str) -> str:
     """When it is started no more, as the recorded unit has it, and what starts it then."""
     again = code(f"systemctl reset-failed {name} && systemctl start {name}")
-    if any("reset-failed" in line for line in unit.values("Service", "ExecStartPost")):
+    interval = unit.value("Unit", "StartLimitIntervalSec")
+    forgets = any("reset-failed" in line for line in unit.values("Service", "ExecStartPost"))
+    if forgets or interval is None:
         return (
             f"Only a start that does not come to serve counts as a try; after {burst} tries in a "
             f"row it stays failed, until {again}. A server that serves and then crashes is "
-            "restarted each time; the alert LlmServerRestarts tells of it."
+            "restarted each time; the alert LlmServerRestarts tells of it where it is installed."
         )
-    interval = unit.value("Unit", "StartLimitIntervalSec") or "10s"
     return (
         f"Every start counts, a good one too: after {burst} starts within "
         f"{interval.removesuffix('s')} s it stays failed, until {again}."
