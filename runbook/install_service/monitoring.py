@@ -36,6 +36,8 @@ SCRAPE, ALERTS = "prometheus-scrape.yaml", "prometheus-alerts.yaml"
 #: and never less than the floor, is late: a long prefill must not be taken for death.
 ALIVE_FACTOR, ALIVE_FLOOR_S = 20, 60.0
 ALIVE_EVERY_S = 60.0
+#: What the check may take beyond that: a server may tell its counters a byte at a time.
+ALIVE_SPARE_S = 180.0
 
 
 def render_liveness(params: Params, target: Target, cells: Sequence[Cell]) -> dict[str, str]:
@@ -68,6 +70,7 @@ def render_liveness(params: Params, target: Target, cells: Sequence[Cell]) -> di
         "Type=oneshot",
         f"RuntimeDirectory={name}",
         "RuntimeDirectoryPreserve=yes",
+        f"TimeoutStartSec={limit_s + ALIVE_SPARE_S:g}s",
         f"ExecCondition=/usr/bin/systemctl is-active --quiet {unit}",
         *([f"LoadCredential=api-key:{key.file}"] if key else []),
         f"ExecStart={exec_line(('/bin/sh', '-c', script))}",

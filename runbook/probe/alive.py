@@ -19,10 +19,10 @@ from http.client import HTTPException
 from pathlib import Path
 
 from runbook.probe.boot import replace_file, said_by
-from runbook.probe.gate import LATE, WRONGLY_ASKED, Ladder, read_key, wait
+from runbook.probe.completion import SERVED_TOKENS
+from runbook.probe.gate import LATE, WRONGLY_ASKED, Ladder, NotYet, read_key, wait
 
 STUCK = 24
-MOST_BYTES = 16 * 2**20
 _SAMPLE = re.compile(r"([A-Za-z_:][A-Za-z0-9_:]*)(?:\{.*\})? +([0-9.eE+-]+)(?: +-?\d+)?")
 
 #: Counter -> value, and ``life``: which life of the unit it is of.
@@ -45,7 +45,7 @@ def alive(words: list[str]) -> int:
     except (argparse.ArgumentError, ValueError, OSError) as error:
         print(f"alive: {error}", flush=True)
         return WRONGLY_ASKED
-    ladder = Ladder(given.url, given.model, 2, 0, key)
+    ladder = Ladder(given.url, given.model, SERVED_TOKENS, 0, key)
     before = read_progress(ladder, given.unit, given.counter)
     code = wait(ladder, 0, given.deadline)
     if code != LATE:
@@ -96,9 +96,9 @@ def read_metrics(ladder: Ladder) -> str:
     """What the server prints on ``/metrics``, empty where it does not."""
     try:
         status, body = ladder.get("/metrics")
-    except (OSError, HTTPException, ValueError):
+    except (NotYet, OSError, HTTPException, ValueError):
         return ""
-    return body[:MOST_BYTES].decode(errors="replace") if status == 200 else ""
+    return body.decode(errors="replace") if status == 200 else ""
 
 
 def totals_in(text: str) -> dict[str, float]:
