@@ -226,7 +226,7 @@ def _by_itself(params: Params, unit: UnitFile, warned: Iterable[str]) -> list[st
         *(f"**The guard warned** at the last start: {escape(text)}" for text in warned),
         f"At boot: {code(service.unit)} is enabled and starts with multi-user.target{recorded}.",
         f"On a crash: systemd starts it again after {restart.removesuffix('s')} s. "
-        + _tries(unit, burst, service.unit),
+        + _tries(unit, burst, params),
         f"On stop: SIGTERM, and what still runs after {stop.removesuffix('s')} s is killed.",
         "At each start the guard compares model, interpreter, packages, port and GPUs with what "
         f"was measured, and stops it or warns, as {code('service.guard')} says.",
@@ -236,9 +236,11 @@ def _by_itself(params: Params, unit: UnitFile, warned: Iterable[str]) -> list[st
     ]
 
 
-def _tries(unit: UnitFile, burst: str, name: str) -> str:
+def _tries(unit: UnitFile, burst: str, params: Params) -> str:
     """When it is started no more, as the recorded unit has it, and what starts it then."""
-    again = code(f"systemctl reset-failed {name} && systemctl start {name}")
+    name, again = params.service.unit, "somebody starts it again"
+    if params.host.kind != "box":
+        again += ": " + code(f"systemctl reset-failed {name} && systemctl start {name}")
     interval = unit.value("Unit", "StartLimitIntervalSec")
     forgets = any("reset-failed" in line for line in unit.values("Service", "ExecStartPost"))
     if forgets or interval is None:

@@ -187,7 +187,14 @@ def test_the_record_says_which_starts_its_own_unit_counts_and_how_to_start_again
     text = str(sections.operations(run.path))
     assert said in text
     name = run.params.service.unit
-    assert f"`systemctl reset-failed {name} && systemctl start {name}`" in text
+    again = f"`systemctl reset-failed {name} && systemctl start {name}`"
+    assert "until somebody starts it again." in text and again not in text
+
+    def on_a_host(values):
+        values["host"].update(kind="local")
+
+    run = change_params(run, on_a_host)
+    assert f"until somebody starts it again: {again}" in str(sections.operations(run.path))
 
 
 def test_warm_and_cold_starts_are_told_apart(run):
