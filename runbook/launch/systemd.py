@@ -28,6 +28,8 @@ RUNTIME_UNITS = PurePosixPath("/run/systemd/system")
 
 #: Beyond what systemd itself waits, in seconds.
 _SPARE_S = 30.0
+#: A try that the guard refuses takes no longer, with all that it waits for.
+_TRY_S = 120.0
 
 #: A look at another machine costs a command there.
 _LOOK_AFAR_S = 5.0
@@ -79,7 +81,10 @@ def daemon_reload(host: Host) -> None:
 
 def last_start(host: Host, unit: str) -> tuple[float | None, float | None]:
     """Within which seconds of the epoch the last start of a unit lies: its end is ``None`` unless
-    the unit is active since then, both are where systemd does not tell."""
+    the unit is active since then, both are where systemd does not tell.
+
+    A unit that waits for its next try, or has used up its tries, woke after the last one: that try
+    is looked for up to ``_TRY_S`` before, and never in the time that it was active."""
     names = ("InactiveExitTimestamp", "ActiveExitTimestamp", "ActiveEnterTimestamp")
     words = ("--timestamp=unix", f"--property={','.join(names)}")
     out = host.run("systemctl", "show", *words, "--", unit, check=False).out
@@ -87,7 +92,10 @@ def last_start(host: Host, unit: str) -> tuple[float | None, float | None]:
     stamps = {name: float(text) for name, _, text in pairs if text.isdigit() and int(text)}
     woken_s, left_s, entered_s = map(stamps.get, names)
     if woken_s is None or entered_s is None or entered_s < max(woken_s, left_s or 0.0):
-        return woken_s, None
+        left_s = left_s or 0.0
+        if woken_s is None or left_s > woken_s:
+            return woken_s, None
+        return max(woken_s - _TRY_S, left_s), None
     return max(woken_s, left_s or 0.0), entered_s + 1
 
 
