@@ -418,6 +418,16 @@ _AFTER_BOOT = click.option(
     "--after-boot", is_flag=True, help="Only how it came back at the last boot, undisturbed."
 )
 
+_COLD = click.option(
+    "--cold",
+    is_flag=True,
+    help="Only a cold start: it is stopped, its model dropped from the page cache, and started.",
+)
+
+_PROMETHEUS = click.option(
+    "--prometheus", metavar="DIR", help="Write its rules and its scrape there too, on the host."
+)
+
 
 def _service_verb(name: str, text: str) -> None:
     """Add one verb; each opens the host of the run and ends with its exit code."""
@@ -428,6 +438,8 @@ def _service_verb(name: str, text: str) -> None:
     @(_UNMEASURED if name in ("plan", "install") else _nothing)
     @(_OVERWRITE_EDITS if name in ("install", "rollback", "uninstall") else _nothing)
     @(_AFTER_BOOT if name == "verify" else _nothing)
+    @(_COLD if name == "verify" else _nothing)
+    @(_PROMETHEUS if name == "monitoring" else _nothing)
     @_AS_JSON
     @_OVERRIDES
     def verb(
@@ -436,7 +448,7 @@ def _service_verb(name: str, text: str) -> None:
         as_json: bool,
         overrides: tuple[str, ...],
         unmeasured: str | None = None,
-        **given: bool,
+        **given: Any,
     ) -> None:
         from runbook.verbs import service as service_verbs
 
@@ -452,6 +464,7 @@ for _name, _text in {
     "rollback": "Print the plan that brings the last good generation back, then apply it.",
     "status": "Print what is installed and how it is; exit 1 when it is not as it should be.",
     "logs": "Print the end of the service's journal.",
+    "monitoring": "Install the liveness check, the check for drift and, with --prometheus, alerts.",
     "uninstall": "Print what will be removed, then remove it.",
 }.items():
     _service_verb(_name, _text)

@@ -36,6 +36,7 @@ MEASURED_ON = "measured on"
 @dataclass(frozen=True)
 class Launch:
     """What is known of the launch of one configuration; ``load_s`` has one value a life.
+    ``cold_s``: of a life whose model was dropped from the page cache before; it is not among them.
     ``ready_s``: of this process's monotonic clock, when the server was."""
 
     spec: LaunchSpec
@@ -44,6 +45,7 @@ class Launch:
     info: ServerInfo | None = None
     checks: tuple[Check, ...] = ()
     ready_s: float = 0.0
+    cold_s: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The value in ``launches.json``."""
@@ -51,6 +53,7 @@ class Launch:
             "spec": asdict(self.spec),
             "fingerprint": self.spec.fingerprint(),
             "load_s": list(self.load_s),
+            "cold_s": self.cold_s,
             "info": None if self.info is None else asdict(self.info),
             "launch": self.kind,
             "checks": [asdict(check) for check in self.checks],
@@ -118,11 +121,16 @@ class Book:
         self._store()
         return self._lives
 
+    def has_cold_start(self, config: str) -> bool:
+        """Whether a cold start of a configuration was measured."""
+        return bool(self._launches.get(config, {}).get("cold_s"))
+
     def note_launch(self, config: str, launch: Launch) -> None:
         """Keep what a life said of itself; load times of equal launches are collected."""
         known, new = self._launches.get(config), launch.as_json()
         if known and known["fingerprint"] == new["fingerprint"]:
             new["load_s"] = known["load_s"] + new["load_s"]
+            new["cold_s"] = new["cold_s"] or known.get("cold_s")
             if launch.info is None:
                 new |= {"info": known["info"], "checks": known["checks"]}
         self._launches[config] = new

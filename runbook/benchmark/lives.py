@@ -26,7 +26,7 @@ from runbook.benchmark.throughput import tokens_per_second
 from runbook.cells import Cell
 from runbook.checks import Check
 from runbook.engines.base import Counters, ServerInfo
-from runbook.errors import BadInput, Blocked, NotHere, ServerFailed
+from runbook.errors import BadInput, Blocked, HostFailed, NotHere, ServerFailed
 from runbook.launch import cards
 from runbook.launch.server import RunningServer, local_url
 from runbook.launch.spec import LaunchSpec
@@ -34,6 +34,7 @@ from runbook.load import LoadResult, Prompt, Record, run_load
 from runbook.load.context import again, remark_on_length
 from runbook.load.way import Way, look_at_way, worse
 from runbook.params import Configuration
+from runbook.rehearsal.model import resolve_model
 from runbook.verified import links_of, told_of
 
 _TELL_S = 30.0
@@ -92,10 +93,11 @@ def _measure_life(bench: Bench, life: Life) -> Unmeasured | None:
     cells = [replace(cell, life=number) for cell in life.cells]
     name = f"{life.configuration.name}-life{number}"
     timeouts = bench.params.server.timeouts
+    cold = _is_made_cold(bench, life.configuration.name)
     try:
         with bench.launcher.start(life.spec, name, timeouts.start_s, timeouts.stop_s) as server:
             bench.started.append(name)
-            launch = _bring_up(bench, life, server)
+            launch = _bring_up(bench, life, server, cold)
             wrong = failed_checks(launch.checks)
             if not wrong:
                 _measure_cells(bench, life, server, launch, cells)
@@ -121,8 +123,25 @@ def _refuse_busy_port(bench: Bench) -> None:
         )
 
 
-def _bring_up(bench: Bench, life: Life, server: RunningServer) -> Launch:
-    """Wait for the server and look at what came up. Raises ``ServerFailed`` with its log."""
+def _is_made_cold(bench: Bench, name: str) -> bool:
+    """Whether the model of the life to come is not in the page cache: its first one where
+    ``benchmark.cold_start`` asks for it. What could not be dropped is noted."""
+    if not bench.params.benchmark.cold_start or bench.book.has_cold_start(name):
+        return False
+    server = bench.params.server
+    paths = [resolve_model(path) for path in (server.model, server.draft) if path]
+    try:
+        why = bench.launcher.drop_page_cache([p for p in paths if p.startswith("/")]).why_not_cold
+    except HostFailed as error:
+        why = error.found
+    if why is not None:
+        bench.book.note(f"no cold start of {name}: {why}")
+    return why is None
+
+
+def _bring_up(bench: Bench, life: Life, server: RunningServer, cold: bool = False) -> Launch:
+    """Wait for the server and look at what came up; a ``cold`` load is kept apart. Raises
+    ``ServerFailed`` with its log."""
     url, name = local_url(bench.params.server), life.configuration.name
     launch = Launch(life.spec, bench.launcher.kind)
     try:
@@ -140,7 +159,8 @@ def _bring_up(bench: Bench, life: Life, server: RunningServer) -> Launch:
         *bench.engine.check_log(server.log_tail(_START_LINES), life.configuration),
         *_try_longest(bench, server, info),
     )
-    launch = replace(launch, load_s=(load_s,), info=info, checks=checks)
+    loads, cold_s = ((), load_s) if cold else ((load_s,), None)
+    launch = replace(launch, load_s=loads, cold_s=cold_s, info=info, checks=checks)
     bench.book.note_launch(name, launch)
     return launch
 

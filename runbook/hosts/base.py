@@ -82,6 +82,11 @@ class Host(ABC):
             )
         return done
 
+    def run_program(self, program: str, words: Sequence[str], timeout_s: float) -> Done:
+        """Run a Python program of the standard library with arguments, whatever its exit code."""
+        argv = [self.python, "-I", "-S", "-", *words]
+        return self.run(*argv, stdin=program.encode(), timeout_s=timeout_s, check=False)
+
     def run_script(self, what: str, script: str, *arguments: str, stdin: bytes = b"") -> str:
         """Run a Python script that says on stderr why it fails; returns its output.
 

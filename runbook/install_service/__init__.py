@@ -22,6 +22,9 @@ from runbook.hosts.base import Host
 from runbook.install_service import guard
 from runbook.install_service.after_boot import prove_after_boot
 from runbook.install_service.apply import Applied, Step, apply
+from runbook.install_service.cold import NAME as COLD
+from runbook.install_service.cold import RECORD as COLD_RECORD
+from runbook.install_service.cold import announce, as_text, prove_cold_start
 from runbook.install_service.drift import drifted, read_drift
 from runbook.install_service.facts import HostFacts, not_installed, read_facts, require_systemd
 from runbook.install_service.measured import (
@@ -32,7 +35,11 @@ from runbook.install_service.measured import (
     spec_from,
     unmeasured,
 )
-from runbook.install_service.monitoring import record_monitoring
+from runbook.install_service.monitoring import (
+    install_monitoring,
+    monitoring_files,
+    record_monitoring,
+)
 from runbook.install_service.observe import set_by_server
 from runbook.install_service.places import JOURNAL_LINES, Target
 from runbook.install_service.plan import Plan, make_plan, make_target
@@ -60,11 +67,13 @@ __all__ = [
     "installed",
     "logs",
     "measured_in",
+    "monitor",
     "plan_rollback",
     "plan_service",
     "plan_uninstall",
     "prove",
     "prove_boot",
+    "prove_cold",
     "read_drift",
     "record_monitoring",
     "record_plan",
@@ -211,10 +220,33 @@ def prove_boot(host: Host, params: Params, target: Target, run: Run) -> Proof:
     """How the service came back at the last boot of its host; nothing is disturbed. The run's
     proof of it is replaced."""
     proof = prove_after_boot(Service(host, params, target, engine_for(params.server)))
+    _replace_proof(run, proof)
+    return proof
+
+
+def prove_cold(
+    host: Host, params: Params, target: Target, run: Run, tell: Callable[[str], None]
+) -> Proof:
+    """How long a cold start takes: the service is stopped for it, which ``tell`` is told before.
+
+    The run keeps it in ``service/cold_start.json``, and as one of its proofs.
+    """
+    service = Service(host, params, target, engine_for(params.server))
+    tell(announce(service))
+    try:
+        proof, found = prove_cold_start(service)
+    except HostFailed as error:
+        proof, found = Proof(COLD, "refuted", error.found), None
+    if found is not None:
+        run.write(COLD_RECORD, as_text(found))
+    _replace_proof(run, proof)
+    return proof
+
+
+def _replace_proof(run: Run, proof: Proof) -> None:
     others = [Proof(**one) for one in run.read_json("service/proofs.json", list) or []]
     kept = [one if one.name != proof.name else proof for one in others]
     run.write("service/proofs.json", to_json(kept if proof in kept else [*kept, proof]))
-    return proof
 
 
 def installed(host: Host, unit: str) -> Target:
@@ -225,6 +257,18 @@ def installed(host: Host, unit: str) -> Target:
     if facts.current is None:
         raise not_installed(unit)
     return facts.generation(facts.current)
+
+
+def monitor(host: Host, params: Params, run: Run, prometheus: str | None = None) -> list[str]:
+    """Install what watches over the service that is installed; a line for each change.
+
+    ``prometheus``: the folder on the host that its rules and its scrape go to. Raises ``NotHere``
+    without a service, ``Blocked`` for files of somebody else.
+    """
+    target = installed(host, params.service.unit)
+    require_systemd(host)
+    files = monitoring_files(run, params, target, prometheus)
+    return install_monitoring(host, target.places, files)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -23,6 +24,7 @@ UNMEASURED = "not measured"
 @dataclass(frozen=True)
 class Measured:
     """The launch that was benchmarked. ``load_s``: seconds of each life; empty: not measured.
+    ``cold_s``: of a start whose model was not in the page cache, ``None`` where none was measured.
 
     ``facts``: what its interpreter found when the stack was verified, ``gpus``: the cards then,
     ``topology``: the fingerprint of their links, all as in ``stack.json``; empty where they were
@@ -38,6 +40,7 @@ class Measured:
     gpus: Sequence[Mapping[str, Any]] = ()
     topology: str | None = None
     figures_of: str | None = None
+    cold_s: float | None = None
 
 
 def measured_in(run: Run, configuration: str) -> Measured:
@@ -63,6 +66,7 @@ def measured_in(run: Run, configuration: str) -> Measured:
             cards_of(stack),
             fingerprints_of(stack).get("topology"),
             _figures_of(run),
+            cold_start(run, configuration, launch),
         )
     except (TypeError, KeyError, AttributeError) as error:
         raise BadInput(
@@ -77,10 +81,37 @@ def _figures_of(run: Run) -> str | None:
     return source if isinstance(source, str) else None
 
 
+def cold_start(run: Run, configuration: str, launch: Mapping[str, Any]) -> float | None:
+    """Seconds of the slowest cold start of a configuration: the benchmark's, and that of
+    ``service verify --cold``."""
+    proved = run.read_json("service/cold_start.json") or {}
+    found = [launch.get("cold_s")]
+    found += [proved.get("seconds")] if proved.get("configuration") == configuration else []
+    return max((seconds for seconds in found if seconds), default=None)
+
+
 def measured_cells(run: Run, configuration: str) -> list[Cell]:
     """The usable cells of a configuration, empty where nothing was measured."""
     found = cells.read(run.path / "cells.csv")
     return [cell for cell in found if cell.config == configuration and cell.usable]
+
+
+def measured_prompts(run: Run, configuration: str) -> list[int]:
+    """Tokens of each prompt that a configuration was measured with, as its server counted them;
+    empty where nobody told."""
+    path = run.path / "requests.jsonl"
+    found: list[int] = []
+    if not path.exists():
+        return found
+    for line in path.read_bytes().splitlines():
+        try:
+            request = json.loads(line)
+        except ValueError:  # a writer that was killed
+            continue
+        if isinstance(request, dict) and request.get("config") == configuration:
+            tokens = request.get("tokens_in")
+            found += [tokens] if isinstance(tokens, int) and tokens > 0 else []
+    return found
 
 
 def measured_speeds(run: Run, configuration: str) -> dict[int, list[float]]:

@@ -86,6 +86,16 @@ class Places:
         """A file that holds the units that gave way to this one, as they were."""
         return f"{self.root}/replaced.json"
 
+    @property
+    def monitor(self) -> str:
+        """The program of the liveness check: one that outlives the generation it came with."""
+        return f"{self.root}/monitor.py"
+
+    @property
+    def monitoring(self) -> str:
+        """A file that lists what ``service monitoring`` has written on the host."""
+        return f"{self.root}/monitoring.json"
+
     def generation(self, number: int) -> str:
         """The folder of one generation."""
         return f"{self.generations}/{number}"

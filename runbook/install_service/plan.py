@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import posixpath
 from collections.abc import Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
@@ -28,9 +29,9 @@ from runbook.launch.unit import (
 from runbook.params import Params
 from runbook.probe.guard import GPUS_WAIT_S, SMI_S
 
-#: A start takes at most this many times the measured load, and never less than the floor.
+#: A start may take this many times the slowest measured load, and never less than
+#: ``server.timeouts.start_s``: loads out of a warm page cache say nothing of a cold boot.
 LOAD_FACTOR = 3.0
-START_FLOOR_S = 30.0
 #: systemd waits longer than the gate, so that the gate's words are what one reads.
 GATE_HEAD_START_S = 5.0
 
@@ -157,7 +158,7 @@ def make_target(
     """The units, guard and manifest for one measured launch; ``interpreter`` runs the gate, and
     the guard where a launch has none. Raises ``BadInput``."""
     places = Places(params.service.unit)
-    ready_s, origin = start_timeout(params, measured.load_s)
+    ready_s, origin = start_timeout(params, measured.load_s, measured.cold_s)
     alone = (interpreter, "-IS", places.guard(guard_text))
     gate = [*alone, "ready", "--url", local_url(params.server)]
     if measured.info is not None:
@@ -174,9 +175,11 @@ def make_target(
         gate=(*gate, "--deadline", f"{ready_s:g}"),
         wanted_by=WANTED_BY,
         mounts=_mounts(measured.spec.argv),
-        gpu_driver=params.stack.gpus > 0,
+        gpus=max(params.stack.gpus, len(measured.gpus)) if params.stack.gpus else 0,
         guard=guard.command(measured, interpreter, *guards),
         also=(places.boot_unit,),
+        stopped=(*alone, "stopped", places.unit),
+        document=_document(params),
     )
     unit_text = render_unit(measured.spec, settings)
     look_back = (*alone, "after-boot", places.unit, places.boot_record)
@@ -188,6 +191,7 @@ def make_target(
         "launch": measured.launch,
         "figures_of": measured.figures_of,
         "load_s": list(measured.load_s),
+        "cold_s": measured.cold_s,
         "start_timeout_origin": origin,
         "spec": asdict(measured.spec),
         "info": asdict(measured.info) if measured.info else None,
@@ -198,25 +202,41 @@ def make_target(
     return replace(target, manifest={**manifest, "files": files})
 
 
+def _document(params: Params) -> str:
+    """The path of the record on the host, empty without one."""
+    path = params.record.document
+    return posixpath.normpath(posixpath.join(params.server.cwd, path)) if path else ""
+
+
 def _guard_s(params: Params) -> float:
     """The longest that a guard may wait for its GPUs; systemd gives each command of a start the
     same time, and a guard that it ends cannot say what is missing."""
     return GPUS_WAIT_S + SMI_S if params.stack.gpus else 0.0
 
 
-def start_timeout(params: Params, load_s: Sequence[float]) -> tuple[float, str]:
-    """Seconds a start may take until a completion is served, and where the figure is from."""
+def start_timeout(
+    params: Params, load_s: Sequence[float], cold_s: float | None = None
+) -> tuple[float, str]:
+    """Seconds a start may take until a completion is served, and where the figure is from.
+
+    ``cold_s``: a load that was measured with the model not in the page cache, if one was.
+    """
+    load_s = (*load_s, *([cold_s] if cold_s else []))
     given = params.service.start_timeout_s
-    if given is not None:
+    least_s = params.server.timeouts.start_s
+    if given is not None and given >= least_s:
         return given, f"a start may take {given:g} s: service.start_timeout_s"
+    at_least = f"never less than server.timeouts.start_s ({least_s:g} s)"
+    if given is not None:
+        said = f"service.start_timeout_s is {given:g} s, and a start's limit is {at_least}"
+        return least_s, f"a start may take {least_s:g} s: {said}"
     if not load_s:
-        wait_s = params.server.timeouts.start_s
-        return wait_s, f"a start may take {wait_s:g} s: server.timeouts.start_s, nothing measured"
+        return least_s, f"a start may take {least_s:g} s: server.timeouts.start_s, nothing measured"
     slowest_s = max(load_s)
-    wait_s = float(round(max(LOAD_FACTOR * slowest_s, START_FLOOR_S)))
+    wait_s = max(float(round(LOAD_FACTOR * slowest_s)), least_s)
     return wait_s, (
         f"a start may take {wait_s:g} s: {LOAD_FACTOR:g} times the slowest of "
-        f"{counted(len(load_s), 'measured load')} ({slowest_s:.1f} s), at least {START_FLOOR_S:g} s"
+        f"{counted(len(load_s), 'measured load')} ({slowest_s:.1f} s), {at_least}"
     )
 
 

@@ -74,5 +74,7 @@ class Service:
     @property
     def start_s(self) -> float:
         """How long a start may take."""
-        ready_s, _ = start_timeout(self.params, self.target.manifest.get("load_s") or ())
+        manifest = self.target.manifest
+        loads = manifest.get("load_s") or ()
+        ready_s, _ = start_timeout(self.params, loads, manifest.get("cold_s"))
         return ready_s + GATE_HEAD_START_S + self.params.service.restart_s

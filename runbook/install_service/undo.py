@@ -19,6 +19,7 @@ from runbook.install_service.facts import (
     require_systemd,
 )
 from runbook.install_service.lock import locked
+from runbook.install_service.monitoring import noted_files, remove_monitoring
 from runbook.install_service.places import KEPT, LOCKS, WANTED_BY, Places
 from runbook.install_service.plan import Plan, refuse_foreign
 from runbook.launch import systemd
@@ -227,6 +228,7 @@ def plan_uninstall(host: Host, unit: str) -> list[str]:
     link = f"{UNITS}/{WANTED_BY}.wants/{unit}"
     own = (places.unit_file, link, places.boot_file, places.boot_link, places.root)
     found = [path for path in own if host.exists(path)]
+    found += [path for path in noted_files(host, places) if not path.startswith(places.root)]
     found += [STATE] if host.list(STATE) in ([unit], []) else []
     if not found:
         raise not_installed(unit)
@@ -298,6 +300,7 @@ def _stop(host: Host, unit: str) -> None:
 def _clear(host: Host, places: Places) -> None:
     if host.why_no_systemd() is None:
         _stop(host, places.unit)
+    remove_monitoring(host, noted_files(host, places))
     own = (places.unit_file, places.boot_file, places.root)
     for path in (*own, *_half_written(host, places.unit)):
         host.remove(path)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+from runbook.hosts.base import COMMAND_ENV, Done
+from runbook.hosts.local import execute_here
 from runbook.launch import cards
+from runbook.launch.page_cache import Dropped, drop_page_cache
 from runbook.launch.ports import port_holder
 from runbook.launch.spec import LaunchSpec
 from runbook.params import Server, is_everywhere
@@ -71,9 +76,18 @@ class Launcher(ABC):
         """Who holds a port where servers are started, ``None`` when it is free."""
         return port_holder(port)
 
+    def drop_page_cache(self, paths: Sequence[str]) -> Dropped:
+        """Drop the page cache of a model's files where servers are started."""
+        return drop_page_cache(_run_here, paths)
+
     def ask_driver(self, query: str) -> str:
         """What ``nvidia-smi`` says to a query where servers are started, empty for no answer."""
         return cards.ask_here(query)
+
+
+def _run_here(program: str, words: Sequence[str], timeout_s: float) -> Done:
+    argv = [sys.executable, "-I", "-S", "-", *words]
+    return execute_here(argv, program.encode(), timeout_s, COMMAND_ENV)
 
 
 def local_url(server: Server) -> str:

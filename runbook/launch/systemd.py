@@ -15,6 +15,7 @@ from runbook import probe
 from runbook.errors import ServerFailed
 from runbook.hosts.base import Host
 from runbook.launch import cards
+from runbook.launch.page_cache import Dropped, drop_page_cache
 from runbook.launch.server import Launcher, RunningServer
 from runbook.launch.spec import LaunchSpec
 from runbook.launch.unit import UnitSettings, render_unit
@@ -27,6 +28,8 @@ RUNTIME_UNITS = PurePosixPath("/run/systemd/system")
 
 #: Beyond what systemd itself waits, in seconds.
 _SPARE_S = 30.0
+#: A try that the guard refuses takes no longer, with all that it waits for.
+_TRY_S = 120.0
 
 #: A look at another machine costs a command there.
 _LOOK_AFAR_S = 5.0
@@ -78,7 +81,10 @@ def daemon_reload(host: Host) -> None:
 
 def last_start(host: Host, unit: str) -> tuple[float | None, float | None]:
     """Within which seconds of the epoch the last start of a unit lies: its end is ``None`` unless
-    the unit is active since then, both are where systemd does not tell."""
+    the unit is active since then, both are where systemd does not tell.
+
+    A unit that waits for its next try, or has used up its tries, woke after the last one: that try
+    is looked for up to ``_TRY_S`` before, and never in the time that it was active."""
     names = ("InactiveExitTimestamp", "ActiveExitTimestamp", "ActiveEnterTimestamp")
     words = ("--timestamp=unix", f"--property={','.join(names)}")
     out = host.run("systemctl", "show", *words, "--", unit, check=False).out
@@ -86,7 +92,10 @@ def last_start(host: Host, unit: str) -> tuple[float | None, float | None]:
     stamps = {name: float(text) for name, _, text in pairs if text.isdigit() and int(text)}
     woken_s, left_s, entered_s = map(stamps.get, names)
     if woken_s is None or entered_s is None or entered_s < max(woken_s, left_s or 0.0):
-        return woken_s, None
+        left_s = left_s or 0.0
+        if woken_s is None or left_s > woken_s:
+            return woken_s, None
+        return max(woken_s - _TRY_S, left_s), None
     return max(woken_s, left_s or 0.0), entered_s + 1
 
 
@@ -120,6 +129,11 @@ def now_s(host: Host) -> float:
     return float(host.run("date", "+%s.%N").out)
 
 
+def load_driver(host: Host) -> None:
+    """Load the GPU driver's modules where its program is there: a unit may load none."""
+    host.run("sh", "-c", "! command -v nvidia-modprobe || nvidia-modprobe -u -c=0", check=False)
+
+
 class UnitLauncher(Launcher):
     """Starts servers as runtime units, rendered by the renderer of the production unit."""
 
@@ -142,6 +156,10 @@ class UnitLauncher(Launcher):
         most_s = cards.NVIDIA_SMI_S
         return cards.ask_by(lambda argv: self.host.run(*argv, timeout_s=most_s, check=False), query)
 
+    def drop_page_cache(self, paths: Sequence[str]) -> Dropped:
+        """On the host, as root where its units are root's."""
+        return drop_page_cache(self.host.run_program, paths)
+
     def start(
         self, spec: LaunchSpec, name: str, start_timeout_s: float, stop_timeout_s: float
     ) -> UnitServer:
@@ -162,6 +180,7 @@ class UnitLauncher(Launcher):
             undo.callback(_remove, self.host, unit, stop_timeout_s)
             self.host.write(RUNTIME_UNITS / unit, text)
             daemon_reload(self.host)
+            load_driver(self.host)
             start(self.host, unit, start_timeout_s)
             main_pid = int(show(self.host, unit, "MainPID")["MainPID"])
             return UnitServer(spec, self.host, unit, main_pid, since_s, undo.pop_all())

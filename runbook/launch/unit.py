@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from runbook.errors import BadInput
 from runbook.launch.quoting import exec_line, plain_path, quote_assignment
@@ -37,6 +38,12 @@ SANDBOX: tuple[tuple[str, str | None, str], ...] = (
         "leaves what CUDA and torch need: pidfd_getfd, memory policy, ptrace for profilers",
     ),
     ("SystemCallErrorNumber", "EPERM", "a refused call is an error, not the end of the server"),
+    ("ProtectKernelModules", "yes", "the driver's modules are loaded before the server starts"),
+    (
+        "CapabilityBoundingSet",
+        "~CAP_SYS_BOOT CAP_SYS_MODULE CAP_NET_ADMIN",
+        "no server reboots the host, loads modules or sets up networks",
+    ),
     ("MemoryDenyWriteExecute", None, "CUDA, Triton and FlashInfer compile at run time"),
     ("PrivateTmp", None, "the launch that was measured shared /tmp"),
     ("PrivateDevices", None, "hides /dev/nvidia*"),
@@ -44,7 +51,6 @@ SANDBOX: tuple[tuple[str, str | None, str], ...] = (
     ("DevicePolicy", None, "as above"),
     ("PrivateIPC", None, "NCCL and the workers share /dev/shm"),
     ("ProtectHome", None, "models and caches may lie below /root or /home"),
-    ("ProtectKernelModules", None, "the driver may load nvidia-uvm on first use"),
     ("ProtectKernelTunables", None, "NCCL and the topology probe read /sys and /proc whole"),
     ("ProcSubset", None, "as above"),
     ("RestrictNamespaces", None, "some workers isolate their compilers"),
@@ -65,6 +71,10 @@ PROCESS_SETTINGS = {
     "umask": "UMask",
 }
 
+#: The last step of a start. systemd counts every start against ``StartLimitBurst``, good ones too;
+#: here, where a completion was served, its count begins anew, so that only failed starts are left.
+FORGET_TRIES = "+-/usr/bin/systemctl reset-failed %n"
+
 #: A section of a unit: its name, and keys with their values.
 Section = tuple[str, Iterable[tuple[str, str]]]
 
@@ -77,8 +87,10 @@ class UnitSettings:
     from start to the end of the gate. ``gate``: the command that ends when the server has served,
     empty for none. ``guard``: the command that must end well before a start, empty for none.
     ``wanted_by``: the target that starts it at boot, ``None`` for a runtime unit. ``mounts``: paths
-    whose file systems must be there. ``gpu_driver``: make the device nodes before the start, which
-    a server without rights cannot. ``also``: units that are enabled and disabled with it.
+    whose file systems must be there. ``gpus``: cards whose driver is loaded and whose device nodes
+    are made before the start, which a server without rights cannot; 0 for none. ``also``: units
+    that are enabled and disabled with it. ``stopped``: the command that follows each stop, as
+    root. ``document``: the path of what ``systemctl status`` shall point to, empty for none.
     """
 
     description: str
@@ -89,9 +101,11 @@ class UnitSettings:
     gate: tuple[str, ...] = ()
     wanted_by: str | None = None
     mounts: tuple[str, ...] = ()
-    gpu_driver: bool = False
+    gpus: int = 0
     guard: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    stopped: tuple[str, ...] = ()
+    document: str = ""
 
     @property
     def start_limit_interval_s(self) -> float:
@@ -169,8 +183,11 @@ def _digest(body: str) -> str:
 
 def _unit_lines(settings: UnitSettings) -> Iterator[tuple[str, str]]:
     yield "Description", _one_line(settings.description)
-    yield "Wants", "network-online.target"
-    yield "After", "network-online.target nvidia-persistenced.service"
+    if settings.document:
+        yield "Documentation", "file://" + quote(settings.document).replace("%", "%%")
+    persistence = " nvidia-persistenced.service"
+    yield "Wants", "network-online.target" + (persistence if settings.gpus else "")
+    yield "After", "network-online.target" + persistence
     for path in settings.mounts:
         escaped = plain_path(path, "a mount path").replace("\\", "\\\\").replace('"', '\\"')
         yield "RequiresMountsFor", f'"{escaped}"'
@@ -197,25 +214,38 @@ def _service_lines(spec: LaunchSpec, settings: UnitSettings) -> Iterator[tuple[s
                 "correct server.api_key.file",
             )
         yield "LoadCredential", f"{name}:{plain_path(path, 'a credential')}"
-    if settings.gpu_driver:
-        yield "ExecStartPre", "+-/usr/bin/nvidia-modprobe -u -c=0"
+    yield from _driver_lines(settings.gpus)
     if settings.guard:
         yield "ExecStartPre", exec_line(settings.guard)
     yield "ExecStart", exec_line(spec.argv)
     if settings.gate:
         yield "ExecStartPost", exec_line(settings.gate)
+        if settings.restart_s is not None:
+            yield "ExecStartPost", FORGET_TRIES
+    if settings.stopped:
+        yield "ExecStopPost", "+-" + exec_line(settings.stopped)
     yield from _life_lines(settings)
     yield "LimitNOFILE", "infinity" if spec.nofile is None else str(spec.nofile)
     yield "LimitMEMLOCK", "infinity" if spec.memlock is None else str(spec.memlock)
-    for name, limit in sorted(spec.limits.items()):
+    for name, limit in sorted({"core": 0, **spec.limits}.items()):
         yield f"Limit{name.upper()}", "infinity" if limit is None else str(limit)
     process = {"oom_score_adjust": -500, **spec.process}
     for name, value in process.items():
         yield PROCESS_SETTINGS[name], str(value)
+    yield "SyslogIdentifier", "%N"
     yield "LogRateLimitIntervalSec", "0"
     for option, sandbox, _why in SANDBOX:
         if sandbox is not None:
             yield option, sandbox
+
+
+def _driver_lines(gpus: int) -> Iterator[tuple[str, str]]:
+    """Load the driver and make the node of each card (255: ``nvidiactl``), then those of unified
+    memory. With ``-u`` the numbers are of ``nvidia-uvm``, and no card gets its node."""
+    if gpus:
+        minors = "".join(f" -c={minor}" for minor in (*range(gpus), 255))
+        yield "ExecStartPre", f"+-/usr/bin/nvidia-modprobe{minors}"
+        yield "ExecStartPre", "+-/usr/bin/nvidia-modprobe -u -c=0"
 
 
 def _life_lines(settings: UnitSettings) -> Iterator[tuple[str, str]]:

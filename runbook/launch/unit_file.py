@@ -37,12 +37,13 @@ class UnitFile:
         """The variables that the unit sets; words without ``=`` are dropped, as systemd does."""
         return dict(word.split("=", 1) for word in self.assignments() if "=" in word)
 
-    def command(self, key: str = "ExecStart") -> tuple[str, ...]:
+    def command(self, key: str = "ExecStart", at: int = -1) -> tuple[str, ...]:
         """Program and arguments of an ``Exec*=`` key as the process gets them, empty for none.
 
-        Variables are not expanded: ``$$`` becomes ``$``, anything else stays as written.
+        ``at``: which of several, by default the last. Variables are not expanded: ``$$`` becomes
+        ``$``, anything else stays as written.
         """
-        words = split_words(self.value("Service", key) or "")
+        words = split_words((self.values("Service", key) or [""])[at])
         if not words:
             return ()
         program = words[0].lstrip(_EXEC_PREFIXES)

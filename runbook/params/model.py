@@ -302,6 +302,11 @@ class Benchmark(Strict):
         description="beyond it, and 20 % of the time between chunks, a late client voids a cell",
     )
     seed: Annotated[int, Field(ge=0)] = Field(1, description="order of configurations in a block")
+    cold_start: bool = Field(
+        False,
+        description="the first life of each configuration loads its model from where it lies: "
+        "its files are dropped from the page cache before, and its load is told apart",
+    )
     launch: Literal["unit", "process"] = Field(
         "unit", description="unit: as a runtime unit of systemd, where there is one"
     )
@@ -433,10 +438,13 @@ class Service(Strict):
         default_factory=dict,
         description="further limits by their names in systemd, like core: 0; null: infinity",
     )
-    start_timeout_s: Seconds | None = Field(None, description="null: three times the measured load")
+    start_timeout_s: Seconds | None = Field(
+        None,
+        description="null: three times the measured load; never below server.timeouts.start_s",
+    )
     restart_s: Seconds = Field(5.0, description="pause before systemd starts it again")
     start_limit_burst: Annotated[int, Field(ge=1, le=100)] = Field(
-        3, description="failed starts after which it stays failed"
+        3, description="starts in a row that do not come to serve, after which it stays failed"
     )
     guard: Guard = Field(Guard(), description="what is looked at before each start")
     burst: Annotated[int, Field(ge=1, le=10000)] = Field(

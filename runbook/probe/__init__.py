@@ -9,6 +9,7 @@ from pathlib import Path
 
 _GUARD_HAS = (
     *("redaction", "serving", "attributes", "look", "topology", "completion", "gate", "boot"),
+    *("tries", "alive"),
 )
 _OWN_IMPORT = re.compile(
     r"^from runbook\.(?:probe\.)?(\w+) import (?:\([^)]*\)|.*)\n", re.MULTILINE

@@ -1,5 +1,5 @@
-"""Guard of a unit, one file on its host: ``before-start``, ``ready`` (gate.py), ``after-boot``
-(boot.py), and ``drift``.
+"""Guard of a unit, one file on its host: ``before-start``, ``ready`` (gate.py), ``stopped``
+(tries.py), ``alive`` (alive.py), ``after-boot`` (boot.py), and ``drift``.
 
 ``before-start EXPECTED`` looks whether what was measured is still there. Run by systemd as
 ExecStartPre under the interpreter that will serve, with its flags, as its user, in its
@@ -25,11 +25,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from runbook.probe.alive import alive
 from runbook.probe.boot import after_boot
 from runbook.probe.gate import ready
 from runbook.probe.look import listeners, sockets_on
 from runbook.probe.serving import CACHES, is_closed, read_all, read_files
 from runbook.probe.topology import fingerprint, parse_matrix
+from runbook.probe.tries import stopped
 
 FAILED, NO_EXPECTATIONS, NO_COMMAND = 20, 21, 23
 GIB = 2**30
@@ -390,6 +392,8 @@ def without_expectations(given: str, error: Exception) -> int:
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "before-start": before_start,
     "ready": ready,
+    "stopped": stopped,
+    "alive": alive,
     "after-boot": after_boot,
     "drift": drift,
 }

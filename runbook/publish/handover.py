@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import platform
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from runbook.launch.server import local_url
 from runbook.launch.spec import UNITS
@@ -35,7 +36,8 @@ _MONITORING = (
     "For monitoring there are in `service/` of the run folder a scrape and alert rules for "
     "Prometheus and a check that it lives (`NAME-alive.service`, `.timer`), with the measured "
     "figures as thresholds; and one that asks every hour for drift (`NAME-drift.service`, "
-    "`.timer`). None of them is installed by itself."
+    "`.timer`). They are not installed until somebody does it: `service monitoring`, with "
+    "`--prometheus DIR` the rules too."
 )
 
 
@@ -55,6 +57,7 @@ def service_section(run_path: Path) -> Markdown:
     if manifest.get("start_timeout_origin"):
         said = str(manifest["start_timeout_origin"])
         parts.append(escape(said[0].upper() + said[1:]) + ".")
+        parts.append(_how_long(found, manifest))
     parts.append(fence(text, "ini") if text else "*The unit was not written.*")
     parts.append(str(table(files, empty="No file is recorded.")))
     if diff is not None:
@@ -65,6 +68,21 @@ def service_section(run_path: Path) -> Markdown:
             title = "The plan, with the difference to what was there"
         parts.append(f"{title}:\n\n{fence(plan, 'diff')}" if plan else f"{title}.")
     return Markdown("\n\n".join(parts))
+
+
+def _how_long(found: Artefacts, manifest: Mapping[str, Any]) -> str:
+    """How long a start takes with the model in the page cache, and without."""
+    loads = manifest.get("load_s") or []
+    warm = f"{min(loads):.1f} to {max(loads):.1f} s ({len(loads)} measured)" if loads else UNKNOWN
+    proved = found.run.read_json("service/cold_start.json") or {}
+    is_its = proved.get("configuration") == manifest.get("configuration")
+    cold = (proved.get("seconds") if is_its else None) or manifest.get("cold_s")
+    said = (
+        f"{cold:g} s, with the model's files not in the page cache"
+        if cold
+        else f"{UNKNOWN} (measure it, which stops the service: {code('service verify --cold')})"
+    )
+    return f"A start takes, warm: {warm}; cold, as after a boot: {said}."
 
 
 def proofs_table(run_path: Path) -> Markdown:
@@ -159,7 +177,10 @@ def _to_operate(params: Params, run_path: Path) -> list[tuple[str, str]]:
         ("start (returns when a completion was served)", f"systemctl start {unit}"),
         ("stop", f"systemctl stop {unit}"),
         ("restart", f"systemctl restart {unit}"),
-        ("after a start limit was hit", f"systemctl reset-failed {unit}"),
+        (
+            "start it again after its tries were used up",
+            f"systemctl reset-failed {unit} && systemctl start {unit}",
+        ),
         ("status", f"systemctl status {unit}"),
         look,
         drift,
@@ -167,6 +188,8 @@ def _to_operate(params: Params, run_path: Path) -> list[tuple[str, str]]:
         ("logs, following", f"journalctl -u {unit} -f"),
         ("not at boot any more", f"systemctl disable {unit}"),
         ("prove, after a boot, that it came back by itself", f"{prove[1]} --after-boot"),
+        ("install the monitoring", f"{prove[1].replace(' verify ', ' monitoring ', 1)}"),
+        ("measure a cold start (stops it)", f"{prove[1]} --cold"),
         prove,
     ]
 
@@ -202,9 +225,8 @@ def _by_itself(params: Params, unit: UnitFile, warned: Iterable[str]) -> list[st
     return [
         *(f"**The guard warned** at the last start: {escape(text)}" for text in warned),
         f"At boot: {code(service.unit)} is enabled and starts with multi-user.target{recorded}.",
-        f"On a crash: systemd starts it again after {restart.removesuffix('s')} s; after "
-        f"{burst} failed starts it stays failed until "
-        f"{code('systemctl reset-failed ' + service.unit)}.",
+        f"On a crash: systemd starts it again after {restart.removesuffix('s')} s. "
+        + _tries(unit, burst, params),
         f"On stop: SIGTERM, and what still runs after {stop.removesuffix('s')} s is killed.",
         "At each start the guard compares model, interpreter, packages, port and GPUs with what "
         f"was measured, and stops it or warns, as {code('service.guard')} says.",
@@ -212,6 +234,25 @@ def _by_itself(params: Params, unit: UnitFile, warned: Iterable[str]) -> list[st
         f"as measured): nothing happens by itself; {code(_RUNBOOK + ' drift')} ends with 1 and "
         "names it.",
     ]
+
+
+def _tries(unit: UnitFile, burst: str, params: Params) -> str:
+    """When it is started no more, as the recorded unit has it, and what starts it then."""
+    name, again = params.service.unit, "somebody starts it again"
+    if params.host.kind != "box":
+        again += ": " + code(f"systemctl reset-failed {name} && systemctl start {name}")
+    interval = unit.value("Unit", "StartLimitIntervalSec")
+    forgets = any("reset-failed" in line for line in unit.values("Service", "ExecStartPost"))
+    if forgets or interval is None:
+        return (
+            f"Only a start that does not come to serve counts as a try; after {burst} tries in a "
+            f"row it stays failed, until {again}. A server that serves and then crashes is "
+            "restarted each time; the alert LlmServerRestarts tells of it where it is installed."
+        )
+    return (
+        f"Every start counts, a good one too: after {burst} starts within "
+        f"{interval.removesuffix('s')} s it stays failed, until {again}."
+    )
 
 
 def repeat(run_path: Path) -> Markdown:

@@ -134,9 +134,10 @@ class Desk:
         click.echo(text, err=self.as_json)
 
     def plan(self) -> int:
-        """Print the plan."""
-        self._show(self._plan())
-        return 0
+        """Print the plan; negative where a failed check would stop an install."""
+        plan = self._plan()
+        self._show(plan)
+        return 1 if any(check.status == "fail" for check in plan.checks) else 0
 
     def install(self, overwrite_edits: bool) -> int:
         """Print the plan, then apply it."""
@@ -172,11 +173,19 @@ class Desk:
         self._record()
         return 0
 
-    def verify(self, after_boot: bool) -> int:
-        """Prove what is installed, or only how it came back at the last boot."""
+    def verify(self, after_boot: bool, cold: bool) -> int:
+        """Prove what is installed; or only how it came back at the last boot, or a cold start."""
+        if after_boot and cold:
+            raise BadInput(
+                "--after-boot and --cold at once",
+                "one of them: the first disturbs nobody, the second stops the service",
+                "runbook service verify PARAMS --cold",
+            )
         target = room.installed(self.work.host, self.service.unit)
         if after_boot:
             return self._verify_boot(target)
+        if cold:
+            return self._verify_cold(target)
         self.work.begin("install_service")
         proofs = room.prove(
             self.work.host,
@@ -197,6 +206,15 @@ class Desk:
         proof = room.prove_boot(self.work.host, self.work.params, target, self.work.run)
         self._show_proofs([proof])
         stages.note_boot(self.work, [proof])
+        verdict = room.verdict([proof], self.service.unproved, self.service.unit)
+        self._tell(str(verdict))
+        self._record()
+        return 0 if verdict.ok else 1
+
+    def _verify_cold(self, target: room.Target) -> int:
+        host, params = self.work.host, self.work.params
+        proof = room.prove_cold(host, params, target, self.work.run, self._tell)
+        self._show_proofs([proof])
         verdict = room.verdict([proof], self.service.unproved, self.service.unit)
         self._tell(str(verdict))
         self._record()
@@ -226,6 +244,23 @@ class Desk:
             said = f"{self.service.unit}: no line in the journal; runbook service status PARAMS"
             click.echo(f"{said} tells whether it is installed", err=True)
         click.echo(json.dumps(text.splitlines(), indent=1) if self.as_json else text)
+        return 0
+
+    def monitoring(self, prometheus: str | None) -> int:
+        """Install what watches over the service."""
+        if prometheus is not None and not prometheus.startswith("/"):
+            raise BadInput(
+                f"--prometheus {prometheus!r}",
+                "an absolute path of a folder on the host",
+                "runbook service monitoring PARAMS --prometheus /etc/prometheus/rules.d",
+            )
+        done = room.monitor(self.work.host, self.work.params, self.work.run, prometheus)
+        lines = done or ["installed already, nothing changed"]
+        if prometheus and done:
+            lines.append(
+                f"Prometheus reads {prometheus} once its configuration names it: reload it"
+            )
+        click.echo(json.dumps(lines, indent=1) if self.as_json else "\n".join(lines))
         return 0
 
     def uninstall(self, overwrite_edits: bool) -> int:

@@ -32,6 +32,7 @@ from runbook.benchmark.request_log import read_answers
 from runbook.engines import engine_for
 from runbook.errors import Blocked, NotHere
 from runbook.hosts import SshHost
+from runbook.launch.page_cache import Dropped
 from runbook.launch.ports import port_holder
 from runbook.launch.spec import LaunchSpec
 from runbook.launch.systemd import UnitLauncher
@@ -188,6 +189,41 @@ def test_a_whole_benchmark_and_its_artefacts(bench) -> None:
     assert status["in flight"] == status["prompt tokens"] == "pass"
     asked = json.loads((bench.path / "workload.json").read_text())
     assert asked["source"] == "built-in prompts" and asked["prompts"] >= 60
+
+
+class Dropping(Starter):
+    """Starts servers, and says that it dropped what it was asked for."""
+
+    stays = 0
+
+    def drop_page_cache(self, paths):
+        self.started.append(f"dropped {' '.join(paths)}")
+        return Dropped(1, 100, self.stays, ())
+
+
+def test_a_cold_start_is_each_configurations_first_life_where_it_is_asked_for(tmp_path, port):
+    asked = {"cold_start": True, "blocks": 2, "concurrencies": [1]}
+    run = Run(tmp_path / "run", params_of(port, BASELINE, FOURFOLD, benchmark=asked))
+    run.path.mkdir()
+    launcher = Dropping(tmp_path)
+    measure(run, launcher, StandIn(), quiet)
+    launches = json.loads((run.path / "launches.json").read_text())
+    for launch in launches.values():
+        assert launch["cold_s"] > 0 and len(launch["load_s"]) == 1
+    drops = [at for at, name in enumerate(launcher.started) if name == "dropped /no/model"]
+    assert len(drops) == 2 and drops[0] == 0, "before the first life of each"
+
+
+def test_what_stays_in_memory_makes_no_cold_start(tmp_path, port):
+    asked = {"cold_start": True, "concurrencies": [1]}
+    run = Run(tmp_path / "run", params_of(port, BASELINE, benchmark=asked))
+    run.path.mkdir()
+    launcher = Dropping(tmp_path)
+    launcher.stays = 90
+    measured = measure(run, launcher, StandIn(), quiet)
+    launch = json.loads((run.path / "launches.json").read_text())["baseline"]
+    assert launch["cold_s"] is None and len(launch["load_s"]) == 1
+    assert any("no cold start of baseline: 90% of its files" in note for note in measured.notes)
 
 
 def test_a_server_that_dies_costs_its_own_cells_alone(bench) -> None:

@@ -164,9 +164,10 @@ def said(box):
     [
         ("@100", "", "@130", (100.0, 131.0)),  # active since its start
         ("@100", "@500", "@530", (500.0, 531.0)),  # active again after a crash
-        ("@100", "@500", "@130", (100.0, None)),  # it tries again, or was stopped
-        ("@600", "@500", "@130", (600.0, None)),  # it starts
-        ("@100", "", "", (100.0, None)),
+        ("@100", "@500", "@130", (100.0, None)),  # it was stopped
+        ("@600", "@500", "@130", (500.0, None)),  # it starts, or waits for its next try
+        ("@900", "@500", "@130", (780.0, None)),  # as it does after tries that failed
+        ("@600", "", "", (480.0, None)),
         ("", "@0", "", (None, None)),
     ],
 )

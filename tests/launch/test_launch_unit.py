@@ -70,10 +70,37 @@ def test_a_secret_is_a_credential_and_only_its_path_is_written():
 
 
 def test_mounts_gate_and_driver():
-    text = lines(mounts=('/mod "els"',), gate=("/usr/bin/python3", "/g.py"), gpu_driver=True)
+    text = lines(mounts=('/mod "els"',), gate=("/usr/bin/python3", "/g.py"), gpus=2)
     assert 'RequiresMountsFor="/mod \\"els\\""' in text
     assert "ExecStartPost=/usr/bin/python3 /g.py" in text
-    assert "ExecStartPre=+-/usr/bin/nvidia-modprobe -u -c=0" in text
+    made = [line for line in text if "nvidia-modprobe" in line]
+    nodes = "ExecStartPre=+-/usr/bin/nvidia-modprobe"
+    assert made == [f"{nodes} -c=0 -c=1 -c=255", f"{nodes} -u -c=0"]
+    assert "Wants=network-online.target nvidia-persistenced.service" in text
+    assert "Wants=network-online.target" in lines()
+
+
+def test_a_start_that_has_served_begins_the_count_of_tries_anew():
+    text = lines(gate=("/usr/bin/python3", "/g.py"), stopped=("/usr/bin/python3", "/s.py"))
+    posts = [line.removeprefix("ExecStartPost=") for line in text if "ExecStartPost" in line]
+    assert posts == ["/usr/bin/python3 /g.py", "+-/usr/bin/systemctl reset-failed %n"]
+    assert "ExecStopPost=+-/usr/bin/python3 /s.py" in text
+    assert not [line for line in lines() if "reset-failed" in line], "no gate: nobody has served"
+    measured = lines(gate=("/usr/bin/python3", "/g.py"), restart_s=None)
+    assert not [line for line in measured if "reset-failed" in line]
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/root/production_v2.md", "file:///root/production_v2.md"),
+        ("/srv/a b/é.md", "file:///srv/a%%20b/%%C3%%A9.md"),
+        ("/srv/50%.md", "file:///srv/50%%25.md"),
+    ],
+)
+def test_status_points_to_the_record(path, shown):
+    assert f"Documentation={shown}" in lines(document=path)
+    assert {"SyslogIdentifier=%N", "LimitCORE=0"} <= set(lines())
 
 
 @pytest.mark.parametrize("cwd", ["relative", "/a ", "/a\nExecStartPre=/bin/x", "/a\\"])

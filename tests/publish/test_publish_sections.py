@@ -168,6 +168,48 @@ def test_what_no_command_line_holds_is_said_beside_it(run):
     assert "a file `api-key`, a copy of `/etc/llm/key`" in text
 
 
+FORGETS = "ExecStartPost=+-/usr/bin/systemctl reset-failed %n\n"
+
+
+@pytest.mark.parametrize(
+    ("unit", "said"),
+    [
+        (
+            f"[Unit]\nStartLimitIntervalSec=90s\nStartLimitBurst=4\n[Service]\n{FORGETS}",
+            "after 4 tries",
+        ),
+        ("[Unit]\nStartLimitIntervalSec=90s\nStartLimitBurst=4\n", "after 4 starts within 90 s"),
+        ("", "Only a start that does not come to serve counts"),
+    ],
+)
+def test_the_record_says_which_starts_its_own_unit_counts_and_how_to_start_again(run, unit, said):
+    run.write(f"service/{run.params.service.unit}", unit)
+    text = str(sections.operations(run.path))
+    assert said in text
+    name = run.params.service.unit
+    again = f"`systemctl reset-failed {name} && systemctl start {name}`"
+    assert "until somebody starts it again." in text and again not in text
+
+    def on_a_host(values):
+        values["host"].update(kind="local")
+
+    run = change_params(run, on_a_host)
+    assert f"until somebody starts it again: {again}" in str(sections.operations(run.path))
+
+
+def test_warm_and_cold_starts_are_told_apart(run):
+    manifest = run.read_json("service/manifest.json")
+    assert "cold, as after a boot: unknown" in str(sections.service_section(run.path))
+    run.write_json("service/manifest.json", {**manifest, "load_s": [40.0, 42.5], "cold_s": 280.0})
+    text = str(sections.service_section(run.path))
+    assert "warm: 40.0 to 42.5 s (2 measured); cold, as after a boot: 280 s" in text
+    proved = {"configuration": manifest["configuration"], "seconds": 301.5}
+    run.write_json("service/cold_start.json", proved)
+    assert "boot: 301.5 s" in str(sections.service_section(run.path))
+    run.write_json("service/cold_start.json", {**proved, "configuration": "another"})
+    assert "boot: 280 s" in str(sections.service_section(run.path))
+
+
 def test_operations_on_a_real_host_are_systemctl(run):
     text = str(sections.operations(run.path))
     assert "systemctl start" not in text

@@ -3,6 +3,7 @@
 usage: standin_server.py PORT [--load S] [--model ID] [--die-after S] [--exit CODE] [--deaf]
        [--children N] [--workers N] [--hang-after N] [--dead-inside] [--one-token] [--no-health]
        [--drain S] [--no-drain] [--fill-shm MIB] [--chatter LINES] [--stumble FILE]
+       [--stumble-while FILE] [--full-while FILE] [--no-metrics]
 """
 
 import argparse
@@ -24,6 +25,9 @@ parser.add_argument("--speculation", default="none")
 parser.add_argument("--die-after", type=float)
 parser.add_argument("--exit", type=int)
 parser.add_argument("--stumble", type=Path, help="take this file away and die")
+parser.add_argument("--stumble-while", type=Path, help="die while this file is there")
+parser.add_argument("--full-while", type=Path, help="work on for others alone")
+parser.add_argument("--no-metrics", action="store_true")
 parser.add_argument("--deaf", action="store_true")
 parser.add_argument("--children", type=int, default=0)
 parser.add_argument("--hang-after", type=int)
@@ -40,7 +44,7 @@ options, rest = parser.parse_known_args()
 began = time.monotonic()
 key_file = Path(os.environ.get("CREDENTIALS_DIRECTORY", "/nonexistent"), "api-key")
 key = key_file.read_text().strip() if key_file.exists() else None
-served = under_way = 0
+served = under_way = decoded = 0
 lock = threading.Lock()
 
 
@@ -66,11 +70,23 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(404 if options.no_health else 503 if loading() else 200, {})
         if key and self.headers.get("Authorization") != f"Bearer {key}":
             return self.answer(401, {"error": "no key"})
+        if self.path == "/metrics" and not options.no_metrics:
+            return self.tell_counters()
         if self.path == "/v1/models":
             return self.answer(200, {"data": [{"id": options.model}]})
         if self.path == "/info":
             return self.answer(200, {"model": options.model, "speculation": options.speculation})
         return self.answer(404, {})
+
+    def tell_counters(self):
+        global decoded
+        if options.full_while and options.full_while.exists():
+            decoded += 1
+        counted = f"llamacpp:n_decode_total {decoded}\nllamacpp:requests_processing {under_way}\n"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(counted)))
+        self.end_headers()
+        self.wfile.write(counted.encode())
 
     def do_POST(self):
         global served, under_way
@@ -83,6 +99,8 @@ class Handler(BaseHTTPRequestHandler):
         with lock:
             served += 1
             number = served
+        while options.full_while and options.full_while.exists():
+            time.sleep(0.05)
         if options.dead_inside or (options.hang_after is not None and number > options.hang_after):
             time.sleep(3600)
         with lock:
@@ -94,6 +112,7 @@ class Handler(BaseHTTPRequestHandler):
                 under_way -= 1
 
     def complete(self, body):
+        global decoded
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
@@ -101,6 +120,7 @@ class Handler(BaseHTTPRequestHandler):
         count = 1 if options.one_token else min(body.get("max_tokens", 8), 64)
         for at in range(count):
             self.event({"choices": [{"delta": {"content": f"w{at} "}, "finish_reason": None}]})
+            decoded += 1
             time.sleep(0.01 if count > 32 else 0)
         self.event({"choices": [{"delta": {}, "finish_reason": "length"}]})
         self.event({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": count}})
@@ -128,6 +148,8 @@ if options.die_after is not None:
     threading.Timer(options.die_after, lambda: os._exit(9)).start()
 if options.stumble and options.stumble.exists():
     options.stumble.unlink()
+    sys.exit("stumbled")
+if options.stumble_while and options.stumble_while.exists():
     sys.exit("stumbled")
 if options.exit is not None:
     print("dying at once", flush=True)

@@ -51,6 +51,8 @@ class Folder:
 
 
 def make_params(port, **service):
+    """Its parameters; a limit of a start is never below ``start_s``."""
+    start_s = min(20, service.get("start_timeout_s") or 20)
     return from_values(
         {
             "name": "standin",
@@ -58,7 +60,7 @@ def make_params(port, **service):
                 "engine": "llamacpp",
                 "port": port,
                 "model": "standin",
-                "timeouts": {"start_s": 20, "stop_s": 3, "request_s": 20},
+                "timeouts": {"start_s": start_s, "stop_s": 3, "request_s": 20},
             },
             "configurations": [{"name": "baseline"}, {"name": "fast"}],
             "benchmark": {"concurrencies": [4]},

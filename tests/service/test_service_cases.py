@@ -43,30 +43,71 @@ def test_one_that_hangs_after_a_hundred_requests_is_seen_by_the_burst(deployment
     assert "of 200 failed" in proof.evidence
 
 
+def watch_over(deployment, plan):
+    """The liveness check as it is handed over, with less patience; its timer is not started."""
+    box = deployment.box
+    box.write(plan.target.places.monitor, plan.target.guard_text)
+    for name, text in render_liveness(deployment.params, plan.target, []).items():
+        box.write(f"/run/systemd/system/{name}", text.replace("--deadline 60", "--deadline 0.5"))
+    box.run("systemctl", "daemon-reload")
+
+
+def look_once(deployment):
+    """The exit code of one check, and what it said."""
+    box, alive = deployment.box, "standin-alive.service"
+    box.run("systemctl", "start", alive, timeout_s=30, check=False)
+    said = logs(box, alive, lines=20).rpartition("alive: ")[2]
+    return int(box.run("systemctl", "show", "-P", "ExecMainStatus", alive).out), said
+
+
 def test_one_that_dies_inside_while_it_serves_is_restarted_by_the_liveness_check(deployment):
+    """Not for one late answer: for two, with counters that stand still between them."""
     box = deployment.box
     plan = deployment.plan("--hang-after", "1")
     install(box, plan)
     before = deployment.show("MainPID")
-    for name, text in render_liveness(deployment.params, plan.target, []).items():
-        box.write(f"/run/systemd/system/{name}", text.replace("--deadline 60", "--deadline 2"))
-    box.run("systemctl", "daemon-reload")
+    watch_over(deployment, plan)
     box.run("systemctl", "start", "standin-alive.timer")
     assert "standin-alive.timer" in box.run("systemctl", "list-timers", "--no-legend").out
-    box.run("systemctl", "start", "standin-alive.service", timeout_s=30)
+    box.run("systemctl", "stop", "standin-alive.timer")
+    code, said = look_once(deployment)
+    assert (code, deployment.show("MainPID")) == (11, before), said
+    assert "first strike" in said
+    code, said = look_once(deployment)
+    assert code == 0 and "second strike" in said and "llamacpp:n_decode_total" in said
     wait_until(lambda: deployment.show("MainPID") not in ("0", before), 20)
     wait_until(lambda: deployment.show("ActiveState") == "active", 20)
     assert deployment.serves() == "none"
     before = deployment.show("MainPID")
-    guard = plan.target.places.guard(plan.target.guard_text)
-    box.remove(guard)
+    box.remove(plan.target.places.monitor)
     assert box.run("systemctl", "start", "standin-alive.service", check=False).code
     assert deployment.show("MainPID") == before, "nobody is restarted for a check that cannot ask"
-    box.write(guard, plan.target.guard_text)
+    box.write(plan.target.places.monitor, plan.target.guard_text)
     box.run("systemctl", "stop", UNIT)
     box.run("systemctl", "start", "standin-alive.service")
     assert deployment.show("ActiveState") == "inactive", "a stopped service stays stopped"
-    box.run("systemctl", "stop", "standin-alive.timer")
+
+
+def test_a_full_queue_and_counters_that_are_not_told_restart_nobody(deployment):
+    box, full = deployment.box, "/run/standin-full"
+    plan = deployment.plan("--full-while", full)
+    install(box, plan)
+    before = deployment.show("MainPID")
+    watch_over(deployment, plan)
+    box.write(full, "")
+    for _ in range(3):
+        code, said = look_once(deployment)
+        assert code == 0 and "busy" in said
+    box.remove(full)
+    assert look_once(deployment)[0] == 0
+    assert deployment.show("MainPID") == before
+    plan = deployment.plan("--hang-after", "1", "--no-metrics")
+    install(box, plan)
+    before = deployment.show("MainPID")
+    for _ in range(3):
+        code, said = look_once(deployment)
+        assert code == 11 and "proves nothing" in said
+    assert deployment.show("MainPID") == before
 
 
 def free_shm(box: Host) -> float:

@@ -8,18 +8,31 @@ from pathlib import Path
 import pytest
 import yaml
 from boxes import leave_out, program
-from standin_service import Folder, make_measured, make_params
+from standin_service import UNIT, Folder, make_measured, make_params
 
 from runbook.cells import Cell, to_csv
-from runbook.install_service import record_monitoring
-from runbook.install_service.monitoring import METRICS, render_alerts, render_scrape
+from runbook.errors import Blocked, NotHere
+from runbook.install_service import (
+    install,
+    monitor,
+    plan_uninstall,
+    record_monitoring,
+    status,
+    uninstall,
+)
+from runbook.install_service.alerts import METRICS, render_alerts
+from runbook.install_service.monitoring import render_scrape
 from runbook.install_service.plan import make_target
 from runbook.launch.unit_file import parse_unit
 from runbook.params import ApiKey
 
 CELLS = [
-    Cell("fast", 1, 1, 1, output_tok_s=90.0, ttft_p99_ms=120.0, accept_length=2.5),
-    Cell("fast", 1, 1, 30, output_tok_s=700.0, ttft_p99_ms=900.0, accept_length=2.0),
+    Cell(
+        "fast", 1, 1, 1, output_tok_s=90.0, ttft_p99_ms=120.0, tpot_p50_ms=10.0, accept_length=2.5
+    ),
+    Cell(
+        "fast", 1, 1, 30, output_tok_s=700.0, ttft_p99_ms=900.0, tpot_p50_ms=40.0, accept_length=2.0
+    ),
 ]
 
 
@@ -45,6 +58,7 @@ def rules(text):
 def test_the_thresholds_are_the_measured_figures():
     found = rules(render_alerts(params(), METERED, CELLS, "a-run"))
     assert found["LlmServerFirstToken"]["expr"].endswith("> 0.9")
+    assert found["LlmServerTokenTime"]["expr"].endswith("> 0.05")
     assert found["LlmServerAcceptance"]["expr"].endswith("< 1.6")
     assert "2.00 to 2.50" in found["LlmServerAcceptance"]["annotations"]["summary"]
     assert found["LlmServerBeyondMeasured"]["expr"].endswith("> 30")
@@ -55,10 +69,50 @@ def test_the_thresholds_are_the_measured_figures():
         assert "{S}" not in rule["expr"]
 
 
+@pytest.mark.parametrize(
+    ("lengths", "limit", "told"),
+    [([40, 60], "62.5", "prompts of 50 tokens (up to 60)"), ([8000], "10000", "of 8000 tokens")],
+)
+def test_limits_on_times_hold_for_prompts_as_long_as_the_measured_ones(lengths, limit, told):
+    found = rules(render_alerts(params(), METERED, CELLS, "a-run", lengths))
+    for name in ("LlmServerFirstToken", "LlmServerTokenTime"):
+        assert found[name]["expr"].endswith(f"<= {limit}")
+        assert told in found[name]["annotations"]["summary"]
+    assert found["LlmServerLongerPrompts"]["expr"].endswith(f"> {limit}")
+    plain = rules(render_alerts(params("llamacpp"), METERED, CELLS, "a-run", lengths))
+    assert "LlmServerLongerPrompts" not in plain, "it does not tell how long its prompts are"
+    assert told in plain["LlmServerTokenTime"]["annotations"]["summary"]
+
+
+#: What SGLang registers, as read in its wheels of 0.5.10.post1, 0.5.12.post1 and 0.5.23.
+EXPOSED = {
+    "generation_tokens_total",
+    "inter_token_latency_seconds",
+    "num_queue_reqs",
+    "num_requests_total",
+    "num_running_reqs",
+    "prompt_tokens_total",
+    "realtime_tokens_total",
+    "spec_accept_length",
+    "time_to_first_token_seconds",
+}
+
+
+def test_each_rule_asks_for_what_every_pinned_release_exposes():
+    text = render_alerts(params(), METERED, CELLS, "run", [50])
+    asked = set(re.findall(r"sglang:(\w+)", text))
+    assert {re.sub("_(sum|count|bucket)$", "", name) for name in asked} <= EXPOSED
+    assert "spec_accept_length" in asked
+
+
 def test_what_was_not_measured_has_no_rule():
-    bare = [dataclasses.replace(cell, ttft_p99_ms=None, accept_length=1.0) for cell in CELLS]
+    bare = [
+        dataclasses.replace(cell, ttft_p99_ms=None, tpot_p50_ms=None, accept_length=1.0)
+        for cell in CELLS
+    ]
     found = rules(render_alerts(params(), METERED, bare, ""))
-    assert not {"LlmServerFirstToken", "LlmServerAcceptance"} & set(found)
+    absent = {"LlmServerFirstToken", "LlmServerTokenTime", "LlmServerAcceptance"}
+    assert not absent & set(found)
     assert "LlmServerBeyondMeasured" not in rules(render_alerts(params(), METERED, [], ""))
     assert "LlmServerFirstToken" not in rules(render_alerts(params("llamacpp"), METERED, CELLS, ""))
 
@@ -68,6 +122,8 @@ def test_a_launch_without_metrics_is_said_and_gets_no_rules_on_them():
     assert set(rules(render_alerts(params(), spec(), CELLS, ""))) == {
         "LlmServerDown",
         "LlmServerDrift",
+        "LlmServerFailed",
+        "LlmServerRestarts",
     }
     assert "--enable-metrics" not in render_scrape(params(), METERED)
 
@@ -125,12 +181,16 @@ def test_prometheus_takes_both(engine, tmp_path):
 
 
 #: What a server shows each minute that is worse in everything than what was measured, by its own
-#: names: 900 tokens a minute in 600 steps (1.5 a step), first tokens in 1 to 2 s, 40 at once.
+#: names: 1.5 tokens a step, first tokens in 1 to 2 s and others in 60 ms, 40 at once; the prompts
+#: have 50 tokens, as the measured ones.
 WORSE = {
     "sglang": {
         "sglang:generation_tokens_total": "0+960x60",
         "sglang:num_requests_total": "0+60x60",
-        "sglang:spec_verify_calls_total": "0+600x60",
+        "sglang:prompt_tokens_total": "0+3000x60",
+        "sglang:spec_accept_length": "0x9 1.5x50",
+        "sglang:inter_token_latency_seconds_sum": "0+54x60",
+        "sglang:inter_token_latency_seconds_count": "0+900x60",
         "sglang:num_running_reqs": "30x60",
         "sglang:num_queue_reqs": "10x60",
         'sglang:time_to_first_token_seconds_bucket;le="1"': "0x60",
@@ -139,6 +199,7 @@ WORSE = {
     },
     "llamacpp": {
         "llamacpp:tokens_predicted_total": "0+900x60",
+        "llamacpp:tokens_predicted_seconds_total": "0+54x60",
         "llamacpp:spec_decode_num_accepted_tokens_total": "0+300x60",
         "llamacpp:requests_processing": "30x60",
         "llamacpp:requests_deferred": "10x60",
@@ -148,7 +209,8 @@ WORSE = {
 AS_MEASURED = {
     "sglang": {
         **WORSE["sglang"],
-        "sglang:generation_tokens_total": "0+1410x60",
+        "sglang:spec_accept_length": "0x9 2.25x50",
+        "sglang:inter_token_latency_seconds_sum": "0+36x60",
         "sglang:num_queue_reqs": "0x60",
         'sglang:time_to_first_token_seconds_bucket;le="0.5"': "0+60x60",
         'sglang:time_to_first_token_seconds_bucket;le="1"': "0+60x60",
@@ -156,24 +218,35 @@ AS_MEASURED = {
     "llamacpp": {
         **WORSE["llamacpp"],
         "llamacpp:spec_decode_num_accepted_tokens_total": "0+500x60",
+        "llamacpp:tokens_predicted_seconds_total": "0+36x60",
         "llamacpp:requests_deferred": "0x60",
     },
 }
-DOWN = {'node_systemd_unit_state;name="standin-drift.service",state="failed"': "1x60"}
+#: The same with prompts of 80 tokens: its times are those of other traffic.
+LONGER = {**WORSE["sglang"], "sglang:prompt_tokens_total": "0+4800x60"}
+DOWN = {
+    'node_systemd_unit_state;name="standin-drift.service",state="failed"': "1x60",
+    'node_systemd_unit_state;name="standin.service",state="failed"': "1x60",
+}
+STARTED = {'node_systemd_unit_start_time_seconds;name="standin.service"': "1x20 2x20 3x20"}
 
 
 @pytest.mark.parametrize("engine", ["sglang", "llamacpp"])
 def test_prometheus_raises_each_alert_for_what_is_worse_than_measured(engine, tmp_path):
-    alerts = render_alerts(params(engine), METERED, CELLS, "run")
+    alerts = render_alerts(params(engine), METERED, CELLS, "run", [40, 60])
     (tmp_path / "alerts.yaml").write_text(alerts)
     restarts = {METRICS[engine].tokens: "0+9x38 0+9x9 0+9x12"}
+    load = {"LlmServerQueue", "LlmServerBeyondMeasured", "LlmServerAcceptance"}
     first = {"LlmServerFirstToken"} if engine == "sglang" else set()
-    worse = {"LlmServerQueue", "LlmServerBeyondMeasured", "LlmServerAcceptance", *first}
+    worse = {*load, "LlmServerTokenTime", *first}
+    longer = [(LONGER | {"up": "1x60"}, load | {"LlmServerLongerPrompts"})]
     cases = [
         (WORSE[engine] | {"up": "1x60"}, worse),
         (AS_MEASURED[engine] | {"up": "1x60"}, set()),
-        ({"up": "0x60"} | DOWN, {"LlmServerDown", "LlmServerDrift"}),
+        ({"up": "0x60"} | DOWN, {"LlmServerDown", "LlmServerDrift", "LlmServerFailed"}),
         (restarts, {"LlmServerRestarts"}),
+        (STARTED, {"LlmServerRestarts"}),
+        *(longer if engine == "sglang" else []),
     ]
     names = set(rules(alerts))
     assert set.union(*(fires for _, fires in cases)) == names
@@ -187,7 +260,7 @@ def test_prometheus_raises_each_alert_for_what_is_worse_than_measured(engine, tm
                 {
                     "eval_time": "50m",
                     "alertname": name,
-                    "exp_alerts": [expected(alerts, name)] if name in fires else [],
+                    "exp_alerts": [expected(alerts, name, shown)] if name in fires else [],
                 }
                 for name in sorted(names)
             ],
@@ -206,11 +279,46 @@ def series(name):
     return f"{name}{{{job or labels}}}"
 
 
-def expected(alerts, name):
+def expected(alerts, name, shown):
     rule = rules(alerts)[name]
     labels = {"job": "standin"}
     if name == "LlmServerDrift":
         labels = {"name": "standin-drift.service", "state": "failed"}
-    if name == "LlmServerFirstToken":
-        labels = {}
+    if name == "LlmServerFailed":
+        labels = {"name": "standin.service", "state": "failed"}
+    if shown == STARTED:
+        labels = {"name": "standin.service"}
     return {"exp_labels": {**rule["labels"], **labels}, "exp_annotations": rule["annotations"]}
+
+
+def test_one_command_installs_what_watches_and_an_uninstall_removes_it(deployment, tmp_path):
+    box, run = deployment.box, Folder(tmp_path)
+    install(box, deployment.plan())
+    done = monitor(box, deployment.params, run, "/etc/prometheus")
+    units = "/etc/systemd/system"
+    root = f"/var/lib/golive-runbook/{UNIT}"
+    written = [f"{root}/monitor.py", *(f"{units}/standin-alive.{k}" for k in ("service", "timer"))]
+    rules = [f"/etc/prometheus/standin-prometheus-{name}.yaml" for name in ("alerts", "scrape")]
+    drift = [f"{units}/standin-drift.{k}" for k in ("service", "timer")]
+    assert {line for line in done if "drift" not in line} == {
+        *(f"written: {path}" for path in [*written, *rules]),
+        "enabled: standin-alive.timer",
+    }
+    assert box.exists(drift[0]) == (deployment.params.host.kind == "local")
+    assert monitor(box, deployment.params, run, "/etc/prometheus") == []
+    assert status(box, UNIT).ok, "it is no drift"
+    assert monitor(box, deployment.params, run) == [f"removed: {path}" for path in rules]
+    box.write(rules[0], "groups: []\n")
+    with pytest.raises(Blocked, match="not the runbook's"):
+        monitor(box, deployment.params, run, "/etc/prometheus")
+    assert box.read(rules[0]) == b"groups: []\n"
+    box.remove("/etc/prometheus")
+    assert set(written[1:]) <= {line.rpartition(" ")[2] for line in plan_uninstall(box, UNIT)}
+    uninstall(box, UNIT)
+    assert deployment.left() == []
+    assert not box.run("systemctl", "list-timers", "--no-legend", "standin-*").out
+
+
+def test_a_service_that_is_not_installed_gets_no_monitoring(deployment, tmp_path):
+    with pytest.raises(NotHere, match="not installed"):
+        monitor(deployment.box, deployment.params, Folder(tmp_path))

@@ -141,8 +141,9 @@ def test_foreign_units_are_refused_and_edits_are_drift():
     ("service", "loads", "seconds", "word"),
     [
         ({}, (100.0, 240.0), 720, "3 times the slowest of 2 measured loads (240.0 s)"),
-        ({}, (0.5,), 30, "at least 30 s"),
+        ({}, (0.5,), 20, "never less than server.timeouts.start_s (20 s)"),
         ({}, (), 20, "nothing measured"),
+        ({}, (6.0, 7.0), 21, "never less than"),
         ({"start_timeout_s": 77.0}, (100.0,), 77, "service.start_timeout_s"),
     ],
 )
@@ -154,9 +155,17 @@ def test_the_time_for_a_start_comes_from_the_measured_load_and_says_so(
     assert word in origin
 
 
+def test_a_limit_below_what_the_server_is_given_to_load_is_raised_and_told():
+    params = make_params(1)
+    service = params.service.model_copy(update={"start_timeout_s": 7.0})
+    found, origin = start_timeout(params.model_copy(update={"service": service}), (1.0,))
+    assert found == params.server.timeouts.start_s
+    assert "service.start_timeout_s is 7 s" in origin
+
+
 def test_the_gate_gives_up_before_systemd_does():
     unit = parse_unit(target(start_timeout_s=50.0).unit_text)
-    gate = unit.command("ExecStartPost")
+    gate = unit.command("ExecStartPost", 0)
     assert gate[gate.index("--deadline") + 1] == "50"
     assert unit.value("Service", "TimeoutStartSec") == "55s"
     assert gate[gate.index("--model") + 1] == "standin"
@@ -178,7 +187,7 @@ def test_the_server_is_asked_where_it_listens(address, url):
     assert local_url(server) == url
     params = params.model_copy(update={"server": server})
     made = make_target(params, "baseline", make_measured(1), GUARD, "/usr/bin/python3", "run")
-    gate = parse_unit(made.unit_text).command("ExecStartPost")
+    gate = parse_unit(made.unit_text).command("ExecStartPost", 0)
     assert gate[gate.index("--url") + 1] == url
 
 
@@ -194,7 +203,7 @@ def test_a_gpu_host_gets_its_device_nodes_before_the_start():
     params = make_params(18080)
     params = params.model_copy(update={"stack": params.stack.model_copy(update={"gpus": 8})})
     made = make_target(params, "baseline", make_measured(1), GUARD, "/usr/bin/python3", "run")
-    assert "nvidia-modprobe" in made.unit_text
+    assert " -c=7 -c=255" in made.unit_text
     patience = parse_unit(made.unit_text).value("Service", "TimeoutStartSec")
     assert patience == "95s", "the guard has time to say which cards are not there yet"
     assert "nvidia-modprobe" not in target().unit_text

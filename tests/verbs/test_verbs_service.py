@@ -4,6 +4,7 @@ import pytest
 from test_params import MINIMAL
 
 from runbook import params
+from runbook.checks import Check
 from runbook.errors import BadInput
 from runbook.run import STAGES, STEPS, Run
 from runbook.verbs.service import opened
@@ -48,6 +49,37 @@ def test_what_was_chosen_stays_when_the_service_is_operated(run, verb):
     assert [STEPS[name] for name, status in statuses(run).items() if status == "completed"] == [
         STEPS[name] for name in STEPS if STAGES.index(STEPS[name]) < 3
     ]
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [("fail", 1), ("warn", 0), ("pass", 0), ("unknown", 0)]
+)
+def test_a_plan_with_a_failed_check_ends_with_1(run, monkeypatch, status, code, capsys):
+    class Planned:
+        checks = (Check("unit: verify", status, "x is not executable", "a silent systemd"),)
+
+        def describe(self):
+            return "the plan"
+
+    monkeypatch.setattr("runbook.verbs.service.Desk._plan", lambda self: Planned())
+    with opened("plan", run.params, run.path, None, False) as desk:
+        assert desk.plan() == code
+    assert capsys.readouterr().out == "the plan\n"
+
+
+@pytest.mark.parametrize(
+    ("verb", "given", "wanted"),
+    [
+        ("verify", {"after_boot": True, "cold": True}, "--after-boot and --cold"),
+        ("monitoring", {"prometheus": "rules.d"}, "rules.d"),
+        ("monitoring", {"prometheus": ""}, "--prometheus ''"),
+    ],
+)
+def test_words_that_cannot_be_meant_are_refused_before_a_host_is_touched(run, verb, given, wanted):
+    with opened(verb, run.params, run.path, None, False) as desk:
+        with pytest.raises(BadInput, match=wanted):
+            getattr(desk, verb)(**given)
+        assert desk.work._host is None
 
 
 def test_an_install_of_another_choice_is_refused_and_changes_nothing(run):
