@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from boxes import box
+from boxes import box, machine
 from far import far
 from stand_in import StandIn, Starter, params_of
 
@@ -40,7 +40,7 @@ from runbook.params import Configuration, Host, Params, load
 from runbook.run import Run
 from runbook.verify_stack import verify_captured
 
-__all__ = ["box", "far"]
+__all__ = ["box", "far", "machine"]
 
 BASELINE = {"name": "baseline"}
 HOSTS = Path(__file__).parents[1] / "cases" / "hosts"
