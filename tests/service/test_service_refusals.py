@@ -45,7 +45,7 @@ class Recorder(WithoutSystemd):
 
 
 @pytest.fixture
-def machine(tmp_path, monkeypatch):
+def bare_machine(tmp_path, monkeypatch):
     """Folders that stand for those of the real machine, with a service of the same name."""
     for name in ("UNITS", "STATE", "LOCKS"):
         folder = tmp_path / name
@@ -59,17 +59,17 @@ def machine(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("verb", [plan_uninstall, uninstall, plan_rollback, logs])
-def test_the_machine_in_place_of_a_box_is_left_alone(machine, verb):
-    before = sorted(machine.rglob("*"))
+def test_the_machine_in_place_of_a_box_is_left_alone(bare_machine, verb):
+    before = sorted(bare_machine.rglob("*"))
     host = Recorder()
     with pytest.raises(NotHere) as error:
         verb(host, UNIT)
     assert error.value.found == REASON
-    assert sorted(machine.rglob("*")) == before
+    assert sorted(bare_machine.rglob("*")) == before
     assert host.executed == []
 
 
-def test_the_machine_in_place_of_a_box_tells_nothing_of_its_own_service(machine):
+def test_the_machine_in_place_of_a_box_tells_nothing_of_its_own_service(bare_machine):
     host = Recorder()
     shown = status(host, UNIT)
     assert (shown.ok, shown.facts.files, host.executed) == (False, {}, [])
@@ -106,7 +106,7 @@ def test_a_host_that_fails_refutes_the_proofs_and_loses_none(tmp_path):
     assert told == proofs
     names = [proof.name for proof in proofs]
     assert names[1:12] == ["enabled", "active", "files", *PROCESS_PROOFS]
-    assert len(names) == len(set(names)) == 23
+    assert len(names) == len(set(names)) == 24
     assert {proof.status for proof in proofs[1:12]} == {"refuted"}
     assert "/absent/program" in proofs[1].evidence
     stored = json.loads((tmp_path / "service/proofs.json").read_text())
@@ -129,7 +129,7 @@ def test_a_host_that_goes_down_between_the_proofs_of_a_process(deployment, tmp_p
     finally:
         deployment.box.open()
     found = {proof.name: proof for proof in proofs}
-    assert len(found) == 23
+    assert len(found) == 24
     assert found["arguments"].status == "proved"
     assert found["working directory"].status == found["limits"].status == "refuted"
     assert "not booted" in found["working directory"].evidence
@@ -170,14 +170,14 @@ def as_nobody(work):
 
 
 @pytest.fixture
-def open_folder(machine):
-    """Like ``machine``, with parents that everybody may enter."""
+def open_folder(bare_machine):
+    """Like ``bare_machine``, with parents that everybody may enter."""
     if os.geteuid() != 0 or not Path(SystemPython.python).exists():
         pytest.skip("needs root, to be somebody else, and a Python of the system")
-    for folder in (machine, *machine.parents):
+    for folder in (bare_machine, *bare_machine.parents):
         if folder.stat().st_uid == 0 and folder != Path("/"):
             folder.chmod(folder.stat().st_mode | 0o005)
-    return machine
+    return bare_machine
 
 
 def test_a_manifest_for_roots_eyes_is_said_to_need_root(open_folder):

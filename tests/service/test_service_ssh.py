@@ -26,7 +26,7 @@ from runbook.probe.ask import Questions, ask_serving
 
 SECRET = "s3cret-of-the-test"
 SLEEPS = ("/bin/sleep", "600")
-BOX_ONLY = {"back after reboot", "back after sudden death", "speed"}
+BOX_ONLY = {"back after reboot", "back after sudden death", "model files", "speed"}
 
 
 STATE = "/var/lib/golive-runbook"
