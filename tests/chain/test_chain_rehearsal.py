@@ -101,7 +101,8 @@ def test_everything_is_done(rehearsal):
 def test_the_record_is_consistent_with_the_figures(rehearsal, documented):
     decision = decision_of(rehearsal)
     text = (rehearsal.path / "production_v2.md").read_text()
-    assert decision["status"] in ("chosen", "undecided")
+    # Two blocks give no interval, so the choice of a short run is provisional.
+    assert decision["status"] in (("chosen", "undecided") if documented else ("provisional",))
     assert decision["blocks"] == rehearsal.params.benchmark.blocks
     assert "Complete: measured, chosen and installed" in text
     assert "n-gram" in text and "not EAGLE-3" in text
