@@ -43,12 +43,12 @@ def keep(run: Run, found: Sequence[Cell], notes: Sequence[str], files: Sequence[
             "figures for a new run",
             "leave --out away",
         )
-    sources = [
-        {"path": str(path.resolve()), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-        for path in files
-    ]
+    sources = []
     for number, path in enumerate(files, 1):
-        run.write(f"{_FOLDER}/{number}-{path.name}", path.read_bytes())
+        data = path.read_bytes()
+        run.write(f"{_FOLDER}/{number}-{path.name}", data)
+        digest = hashlib.sha256(data).hexdigest()
+        sources.append({"path": str(path.resolve()), "sha256": digest})
     run.write(_CELLS, cells.to_csv(found))
     run.write_json(_SOURCES, {"sources": sources, "notes": list(notes)})
 
@@ -77,9 +77,9 @@ def confirm(
     """Take the figures as the run's cells, start ``configuration`` once and compare one cell.
 
     The lowest concurrency that the figures have of it is measured; cells that are void are taken
-    only where there are no others. A launch that was recorded
-    before and still stands is not started again. Raises what ``measure`` raises, and ``NotHere``
-    where the figures have nothing of ``configuration``.
+    only where there are no others. A launch that was recorded before and still stands is not
+    started again. Raises what ``measure`` raises, and ``NotHere`` where the figures have nothing
+    of ``configuration``.
     """
     figures = cells.read(run.path / _CELLS)
     given = run.read_json(_SOURCES) or {}
